@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Communicator: tensor collectives of one group, split-phase: collect operations in a Batch, submit, wait for the event.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "llmtrain/backend/device.hpp"
+
+namespace llmtrain {
+
+enum class ReduceOp { sum, max };
+
+/// Operations of one communicator run in issue order; the members of a batch run together. Every rank of the group
+/// issues the same batches in the same order; that is why only one host thread may use a communicator.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  const Group& group() const { return group_; }
+  int size() const { return group_.size(); }
+  int rank() const { return group_.rank; }
+
+  enum class OpKind { all_reduce, reduce_scatter, all_gather, broadcast, send, receive };
+  struct Op {
+    OpKind kind;
+    Tensor destination;
+    Tensor source;
+    int peer = 0;  ///< root of a broadcast, partner of a send or receive; a rank of the group
+    ReduceOp reduce = ReduceOp::sum;
+  };
+
+  /// Collects operations that start after `ready` and complete at the event that submit() returns. Tensors must be
+  /// dense and stay untouched in between, except the in-place forms below.
+  class Batch {
+   public:
+    Batch(Communicator& communicator, Event ready) : communicator_(communicator), ready_(ready) {}
+
+    /// In place over the group. Sums are in rank order (CPU), so they do not depend on how tensors are cut.
+    void all_reduce(Tensor tensor, ReduceOp op = ReduceOp::sum);
+    /// destination [n] = this rank's n of the sum of `source` [size * n]; destination may be that part of source.
+    void reduce_scatter(Tensor destination, Tensor source);
+    /// destination [size * n] = every rank's source [n], by rank; source may be this rank's part of destination.
+    void all_gather(Tensor destination, Tensor source);
+    void broadcast(Tensor tensor, int root);
+    void send(Tensor tensor, int peer);
+    void receive(Tensor tensor, int peer);
+
+    /// Starts the batch and returns the event of its completion. An empty batch, or a group of one rank, completes at
+    /// once (a group of one still copies where source and destination differ).
+    Event submit();
+
+   private:
+    Communicator& communicator_;
+    Event ready_;
+    std::vector<Op> ops_;
+  };
+
+ protected:
+  Communicator(Device& device, Group group) : device_(device), group_(std::move(group)) {}
+  Device& device_;
+  Group group_;
+  OpObserver* observer_ = nullptr;
+
+ private:
+  virtual Event do_submit(std::span<const Op> ops, Event ready) = 0;
+};
+
+/// Name of an operation kind as notes and tables print it.
+const char* name_of(Communicator::OpKind kind);
+
+}  // namespace llmtrain

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The seam: Device, and the Stream and Event value handles it serves. No vendor header is seen above this file.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "llmtrain/backend/tensor.hpp"
+#include "llmtrain/base/mpi.hpp"
+
+namespace llmtrain {
+
+class Communicator;
+class Device;
+class Kernels;
+class OpObserver;
+
+enum class DeviceKind { cpu, cuda };
+enum class MemorySpace { device, pinned_host };
+
+/// Something that has happened once all work before its record() is done. A null event has always happened.
+struct Event {
+  Device* device = nullptr;
+  std::uint64_t id = 0;
+};
+
+/// An in-order queue of work on a device; a value handle.
+struct Stream {
+  Device* device = nullptr;
+  int id = 0;
+
+  Event record() const;             ///< marks the work issued so far
+  void wait(Event event) const;     ///< later work on this stream runs after `event`; the host does not wait
+  void synchronize() const;         ///< the host waits until all issued work is done; not for the hot path
+};
+
+/// A named group of ranks that communicate along one axis; `comm` is null on the trace back end.
+struct Group {
+  std::string name;              ///< "tp", "shard", "replicate", "world", ...
+  int rank = 0;                  ///< of this process in the group
+  std::vector<int> world_ranks;  ///< members, in group order
+  MpiComm comm;
+  int size() const { return static_cast<int>(world_ranks.size()); }
+};
+
+/// One processor with its memory, streams, kernels and communicators. Implemented by backend/cpu, cuda and trace.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  /// The kind whose rules (workspace sizes, vocabulary multiple) apply; the trace back end answers for its target.
+  virtual DeviceKind kind() const = 0;
+  /// False where nothing is computed (trace): tensors have addresses that must not be read.
+  virtual bool executes() const = 0;
+  /// One line for the start-up summary: processor, threads, instruction set.
+  virtual std::string describe() const = 0;
+  /// Dense peak in FLOP/s for MFU, with `precision` "fp32", "bf16" or "fp64"; 0 if unknown. `formula` says how it
+  /// was found.
+  virtual double peak_flops(DType precision, std::string* formula) const = 0;
+
+  virtual Kernels& kernels() = 0;
+
+  /// Called once a operation with its name and tensors; null for none. Not owned.
+  virtual void set_observer(OpObserver* observer) = 0;
+
+  /// A new in-order stream.
+  virtual Stream make_stream(const std::string& name) = 0;
+  virtual Event record(Stream stream) = 0;
+  virtual void wait(Stream stream, Event event) = 0;
+  virtual void synchronize(Stream stream) = 0;
+
+  /// `bytes` of memory aligned to 256, or null when there is not enough. Only memory/arena calls this.
+  virtual void* allocate(std::int64_t bytes, MemorySpace space) = 0;
+  virtual void release(void* pointer, MemorySpace space) = 0;
+
+  /// Copies dense bytes between device and host memory, in stream order; host memory must stay valid until the stream
+  /// has been synchronized or an event recorded later has happened.
+  virtual void upload(Stream stream, Tensor destination, const void* source) = 0;
+  virtual void download(Stream stream, void* destination, Tensor source) = 0;
+
+  /// A communicator over `group`; `workspace` (uint8, of communicator_workspace() bytes) is its staging memory.
+  /// Collective over the group.
+  virtual std::unique_ptr<Communicator> make_communicator(const Group& group, Tensor workspace) = 0;
+};
+
+inline Event Stream::record() const { return device->record(*this); }
+inline void Stream::wait(Event event) const {
+  if (event.device != nullptr) device->wait(*this, event);
+}
+inline void Stream::synchronize() const { device->synchronize(*this); }
+
+/// The CPU back end: `threads` OpenMP threads.
+std::unique_ptr<Device> make_cpu_device(int threads);
+/// The trace back end: computes nothing, answers for `target`; every operation and collective goes to the observer.
+std::unique_ptr<Device> make_trace_device(DeviceKind target);
+
+}  // namespace llmtrain

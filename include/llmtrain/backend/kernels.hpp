@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Kernels: the operations of the model, as `op(stream, outputs, inputs, scalars)`. The public call checks shapes and
+/// dtypes once and notes what is read and written (src/backend/kernels.cpp); a private virtual does the work
+/// (kernels/<device>/). Data tensors have the compute dtype; statistics, sums and gradients accumulators are fp32, or
+/// fp64 where the data are fp64 ("stats dtype" below).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "llmtrain/backend/device.hpp"
+
+namespace llmtrain {
+
+/// Whether an operation replaces or adds to its result.
+enum class Write { overwrite, accumulate };
+
+/// gemm: which operand is transposed; matrices are row-major.
+enum class GemmForm {
+  nt,  ///< D[m,n] = A[m,k] B[n,k]^T   forward: y = x W^T
+  nn,  ///< D[m,n] = A[m,k] B[k,n]     data gradient: dx = dy W
+  tn,  ///< D[m,n] = A[k,m]^T B[k,n]   weight gradient: dW = dy^T x
+};
+
+/// Direction of a rotation: forward or its inverse (its gradient).
+enum class Rotation { forward, backward };
+
+/// Geometry of one attention call. Tokens are [batch, sequence] flattened, batch-major.
+struct AttentionShape {
+  std::int64_t batch = 1;
+  std::int64_t sequence = 0;
+  std::int64_t heads = 0;     ///< query heads
+  std::int64_t kv_heads = 0;  ///< divides heads; query head h uses kv head h / (heads / kv_heads)
+  std::int64_t head_dim = 0;
+};
+
+struct AttentionOptions {
+  AttentionShape shape;
+  double scale = 1;          ///< of the scores, usually 1/sqrt(head_dim)
+  std::int64_t window = 0;   ///< a token sees at most this many tokens, itself included; 0 = all before it
+  double soft_cap = 0;       ///< scores become cap * tanh(score / cap); 0 = off
+};
+
+/// The vocabulary rows of one rank: local row i is token first + i; local rows at and beyond `valid` are padding and take no
+/// part in the softmax.
+struct VocabRange {
+  std::int64_t first = 0;
+  std::int64_t valid = 0;
+};
+
+/// Place of a block inside its global row-major matrix; 1-D parameters have one row.
+struct GlobalBlock {
+  std::int64_t first_row = 0;
+  std::int64_t first_col = 0;
+  std::int64_t global_cols = 0;
+};
+
+/// Key of a parameter's random values: equal in every layout.
+struct InitKey {
+  std::uint64_t seed = 0;
+  std::uint64_t name_hash = 0;
+};
+
+/// Sums of one step over all ranks, an fp64 tensor [4] in this order; all-reduced once, at the end of the step.
+struct StepTotals {
+  double loss = 0;         ///< sum over target tokens of weight x loss
+  double tokens = 0;       ///< sum of target weights
+  double squares = 0;      ///< sum of squares of the summed gradient
+  double non_finite = 0;   ///< ranks that saw a non-finite value
+};
+inline constexpr std::int64_t step_totals_size = 4;
+
+/// Per-step scalars, an fp64 tensor [8] on the device in this order; written once a step by step_scalars, read by adamw.
+struct StepScalars {
+  double gradient_scale = 0;  ///< clip / tokens
+  double lr = 0;
+  double bias1 = 0;           ///< 1 - beta1^t
+  double bias2 = 0;           ///< 1 - beta2^t
+  double apply = 0;           ///< 1: update; 0: skip (non-finite)
+  double loss = 0;            ///< mean over target tokens
+  double gradient_norm = 0;   ///< of the mean gradient, before clipping
+  double tokens = 0;
+};
+inline constexpr std::int64_t step_scalars_size = 8;
+
+/// What the host knows of a step beforehand. `step` is 1-based (Adam's t); clip 0 = off.
+struct StepInputs {
+  std::int64_t step = 1;
+  double lr = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double clip = 0;
+};
+
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0;
+};
+
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+  void set_observer(OpObserver* observer) { observer_ = observer; }
+
+  /// D (+)= op(A) op(B); D may have a wider dtype than A and B (fp32 weight gradients of bf16 data).
+  void gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write = Write::overwrite);
+
+  /// out [tokens, hidden] = table[ids - vocab.first], or 0 where the row is not of this rank.
+  void embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab);
+  /// d_table[ids - vocab.first] (+)= d_out, rows of equal id added in order of position; `order` is the stable
+  /// permutation that sorts ids (int32 [tokens]).
+  void embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
+                          Write write);
+
+  /// r = x + delta (delta optional; then r is stored in `residual`, which may alias x); rstd = 1/sqrt(mean(r^2) + eps)
+  /// [tokens], stats dtype; y = r * rstd * weight.
+  void rms_norm_forward(Stream s, Tensor y, Tensor residual, Tensor rstd, Tensor x, Tensor delta, Tensor weight,
+                        double eps);
+  /// d_x = d_residual (optional) + gradient through the norm of its input `x`; d_x may alias d_residual.
+  /// d_weight (stats dtype) (+)= sum over tokens. `workspace`: uint8, norm_backward_workspace() bytes.
+  void rms_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Tensor d_residual, Tensor d_y, Tensor x, Tensor rstd,
+                         Tensor weight, Write write, Tensor workspace);
+
+  /// Rotates the first `heads` of x [tokens, heads, head_dim] in place by position (half-rotation: dimension i pairs
+  /// with i + head_dim/2). `table` [positions, head_dim/2, 2] holds cos and sin in stats dtype; positions int32 [tokens].
+  void rope(Stream s, Tensor x, Tensor table, Tensor positions, Rotation direction);
+
+  /// Causal attention. q, out [tokens, heads, head_dim]; k, v [tokens, kv_heads, head_dim]; any leading dimensions;
+  /// lse [heads, tokens] stats dtype: log of the sum of exponentials of the scaled scores. `starts` (optional, int32
+  /// [tokens]): index in its sequence of the first token that a token may see (document masks).
+  void attention_forward(Stream s, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Tensor starts,
+                         const AttentionOptions& options);
+  /// Overwrites d_q, d_k, d_v. `workspace`: uint8, attention_backward_workspace() bytes.
+  void attention_backward(Stream s, Tensor d_q, Tensor d_k, Tensor d_v, Tensor d_out, Tensor q, Tensor k, Tensor v,
+                          Tensor out, Tensor lse, Tensor starts, const AttentionOptions& options, Tensor workspace);
+
+  /// out [tokens, n] = silu(gate) * up, with gate_up [tokens, 2 n] = [gate | up].
+  void swiglu_forward(Stream s, Tensor out, Tensor gate_up);
+  /// d_gate_up may alias gate_up.
+  void swiglu_backward(Stream s, Tensor d_gate_up, Tensor d_out, Tensor gate_up);
+
+  /// Per token of logits [tokens, rows]: stats [3, tokens] (stats dtype) = local maximum, sum of exp(logit - maximum), and
+  /// the target's logit (0 where the target is not of this rank); padding columns are not read. Targets int32.
+  void cross_entropy_stats(Stream s, Tensor stats, Tensor logits, Tensor targets, VocabRange vocab);
+  /// totals[0] += sum of weights * loss, totals[1] += sum of weights (StepTotals; fp64, in token order). weights fp32.
+  void cross_entropy_loss(Stream s, Tensor totals, Tensor stats, Tensor weights);
+  /// logits := weights * (softmax - one_hot(target)) in place, with stats of the whole vocabulary; padding columns := 0.
+  void cross_entropy_gradient(Stream s, Tensor logits, Tensor stats, Tensor targets, Tensor weights, VocabRange vocab);
+
+  void add(Stream s, Tensor out, Tensor a, Tensor b);             ///< out = a + b; may alias
+  void scale_add(Stream s, Tensor y, Tensor x, double alpha);     ///< y += alpha x
+  void convert(Stream s, Tensor destination, Tensor source);      ///< between floating dtypes, rounding to nearest even
+  void copy(Stream s, Tensor destination, Tensor source);         ///< equal dtype and shape, any leading dimensions
+  void fill(Stream s, Tensor destination, double value);
+
+  /// destination [rows, cols] := N(0, stddev^2) from (key, global element index), the same bits in every layout and on
+  /// every device.
+  void init_normal(Stream s, Tensor destination, InitKey key, GlobalBlock block, double stddev);
+
+  /// totals[2] += sum of squares of x (fp64, in an order that depends on x's size only); totals[3] := 1 if not finite.
+  void sum_squares(Stream s, Tensor totals, Tensor x);
+  /// Derives the step's scalars from its totals (design: sum over tokens divided once by their global number).
+  void step_scalars(Stream s, Tensor scalars, Tensor totals, const StepInputs& inputs);
+  /// AdamW (arXiv 1711.05101) on flat ranges: master, m, v, gradient [n]; also stores the new value in `weights`
+  /// (optional, a lower precision copy). Nothing changes where scalars.apply is 0.
+  void adamw(Stream s, Tensor master, Tensor m, Tensor v, Tensor weights, Tensor gradient, Tensor scalars,
+             const AdamWOptions& options);
+
+ private:
+  virtual void do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) = 0;
+  virtual void do_embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab) = 0;
+  virtual void do_embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order,
+                                     VocabRange vocab, Write write) = 0;
+  virtual void do_rms_norm_forward(Stream s, Tensor y, Tensor residual, Tensor rstd, Tensor x, Tensor delta,
+                                   Tensor weight, double eps) = 0;
+  virtual void do_rms_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Tensor d_residual, Tensor d_y, Tensor x,
+                                    Tensor rstd, Tensor weight, Write write, Tensor workspace) = 0;
+  virtual void do_rope(Stream s, Tensor x, Tensor table, Tensor positions, Rotation direction) = 0;
+  virtual void do_attention_forward(Stream s, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Tensor starts,
+                                    const AttentionOptions& options) = 0;
+  virtual void do_attention_backward(Stream s, Tensor d_q, Tensor d_k, Tensor d_v, Tensor d_out, Tensor q, Tensor k,
+                                     Tensor v, Tensor out, Tensor lse, Tensor starts, const AttentionOptions& options,
+                                     Tensor workspace) = 0;
+  virtual void do_swiglu_forward(Stream s, Tensor out, Tensor gate_up) = 0;
+  virtual void do_swiglu_backward(Stream s, Tensor d_gate_up, Tensor d_out, Tensor gate_up) = 0;
+  virtual void do_cross_entropy_stats(Stream s, Tensor stats, Tensor logits, Tensor targets, VocabRange vocab) = 0;
+  virtual void do_cross_entropy_loss(Stream s, Tensor totals, Tensor stats, Tensor weights) = 0;
+  virtual void do_cross_entropy_gradient(Stream s, Tensor logits, Tensor stats, Tensor targets, Tensor weights,
+                                         VocabRange vocab) = 0;
+  virtual void do_add(Stream s, Tensor out, Tensor a, Tensor b) = 0;
+  virtual void do_scale_add(Stream s, Tensor y, Tensor x, double alpha) = 0;
+  virtual void do_convert(Stream s, Tensor destination, Tensor source) = 0;
+  virtual void do_copy(Stream s, Tensor destination, Tensor source) = 0;
+  virtual void do_fill(Stream s, Tensor destination, double value) = 0;
+  virtual void do_init_normal(Stream s, Tensor destination, InitKey key, GlobalBlock block, double stddev) = 0;
+  virtual void do_sum_squares(Stream s, Tensor totals, Tensor x) = 0;
+  virtual void do_step_scalars(Stream s, Tensor scalars, Tensor totals, const StepInputs& inputs) = 0;
+  virtual void do_adamw(Stream s, Tensor master, Tensor m, Tensor v, Tensor weights, Tensor gradient, Tensor scalars,
+                        const AdamWOptions& options) = 0;
+
+  void note(const char* name, Stream s, std::initializer_list<Tensor> writes, std::initializer_list<Tensor> reads,
+            double flops = 0);
+  OpObserver* observer_ = nullptr;
+};
+
+}  // namespace llmtrain

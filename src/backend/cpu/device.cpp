@@ -1,0 +1,1 @@
+namespace llmtrain { const int cpu_placeholder = 0; }

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/// One small reduction decides whether anybody failed; only then is a message broadcast.
+#include "llmtrain/base/agree.hpp"
+
+#include <new>
+#include <string>
+
+#include "llmtrain/base/error.hpp"
+
+namespace llmtrain {
+
+void agree(const MpiComm& comm, const std::function<void()>& check) {
+  ExitCode code = ExitCode::done;
+  std::string message;
+  try {
+    check();
+  } catch (const Error& error) {
+    code = error.code();
+    message = error.what();
+  } catch (const std::bad_alloc&) {
+    code = ExitCode::out_of_memory;
+    message = "out of memory";
+  } catch (const std::exception& error) {
+    code = ExitCode::internal;
+    message = error.what();
+  }
+  const int nobody = comm.size();
+  const std::int64_t mine = code == ExitCode::done ? nobody : comm.rank();
+  const auto first = static_cast<int>(comm.all_reduce(mine, MpiOp::min));
+  if (first == nobody) return;
+  auto agreed = static_cast<std::int64_t>(code);
+  comm.broadcast(std::as_writable_bytes(std::span(&agreed, 1)), first);
+  throw Error(static_cast<ExitCode>(agreed), comm.broadcast(message, first));
+}
+
+void agree_on_root(const MpiComm& comm, const std::function<void()>& check) {
+  agree(comm, [&] {
+    if (comm.rank() == 0) check();
+  });
+}
+
+}  // namespace llmtrain

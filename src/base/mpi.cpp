@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+/// RAII over MPI handles; message sizes beyond INT_MAX are cut into pieces here, once.
+#include "llmtrain/base/mpi.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+
+#include "llmtrain/base/error.hpp"
+#include "llmtrain/base/mpi_native.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+constexpr std::int64_t max_message = std::int64_t{1} << 30;
+
+MPI_Op native(MpiOp op) {
+  switch (op) {
+    case MpiOp::sum: return MPI_SUM;
+    case MpiOp::min: return MPI_MIN;
+    case MpiOp::max: return MPI_MAX;
+  }
+  return MPI_OP_NULL;
+}
+
+}  // namespace
+
+void check_mpi(int status, const char* call) {
+  if (status == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(status, text, &length);
+  fail(ExitCode::internal, "{} failed: {}", call, std::string_view(text, static_cast<std::size_t>(length)));
+}
+
+MpiSession::MpiSession(int& argc, char**& argv) {
+  int provided = 0;
+  check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  require(provided >= MPI_THREAD_FUNNELED, ExitCode::configuration,
+          "this MPI library does not offer MPI_THREAD_FUNNELED; build Open MPI with thread support");
+}
+
+MpiSession::~MpiSession() { MPI_Finalize(); }
+
+MpiComm::Impl::~Impl() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (!finalized && comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
+}
+
+MpiComm MpiComm::world() {
+  MPI_Comm handle = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &handle), "MPI_Comm_dup");
+  return MpiComm(std::make_shared<Impl>(handle));
+}
+
+const MpiComm::Impl& MpiComm::impl() const {
+  LLMTRAIN_CHECK(impl_ != nullptr);
+  return *impl_;
+}
+
+int MpiComm::rank() const {
+  int value = 0;
+  check_mpi(MPI_Comm_rank(impl().comm, &value), "MPI_Comm_rank");
+  return value;
+}
+
+int MpiComm::size() const {
+  int value = 0;
+  check_mpi(MPI_Comm_size(impl().comm, &value), "MPI_Comm_size");
+  return value;
+}
+
+MpiComm MpiComm::split(int color, int key) const {
+  MPI_Comm handle = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(impl().comm, color < 0 ? MPI_UNDEFINED : color, key, &handle), "MPI_Comm_split");
+  return handle == MPI_COMM_NULL ? MpiComm() : MpiComm(std::make_shared<Impl>(handle));
+}
+
+MpiComm MpiComm::split_by_node() const {
+  MPI_Comm handle = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(impl().comm, MPI_COMM_TYPE_SHARED, rank(), MPI_INFO_NULL, &handle),
+            "MPI_Comm_split_type");
+  return MpiComm(std::make_shared<Impl>(handle));
+}
+
+MpiComm MpiComm::duplicate() const {
+  MPI_Comm handle = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(impl().comm, &handle), "MPI_Comm_dup");
+  return MpiComm(std::make_shared<Impl>(handle));
+}
+
+void MpiComm::barrier() const { check_mpi(MPI_Barrier(impl().comm), "MPI_Barrier"); }
+
+void MpiComm::broadcast(std::span<std::byte> bytes, int root) const {
+  const auto total = static_cast<std::int64_t>(bytes.size());
+  for (std::int64_t begin = 0; begin < total; begin += max_message) {
+    const auto count = static_cast<int>(std::min(max_message, total - begin));
+    check_mpi(MPI_Bcast(bytes.data() + begin, count, MPI_BYTE, root, impl().comm), "MPI_Bcast");
+  }
+}
+
+std::string MpiComm::broadcast(const std::string& text, int root) const {
+  auto length = static_cast<std::int64_t>(text.size());
+  broadcast(std::as_writable_bytes(std::span(&length, 1)), root);
+  std::string result = rank() == root ? text : std::string(static_cast<std::size_t>(length), '\0');
+  broadcast(std::as_writable_bytes(std::span(result)), root);
+  return result;
+}
+
+void MpiComm::all_reduce(std::span<double> values, MpiOp op) const {
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, native(op),
+                          impl().comm),
+            "MPI_Allreduce");
+}
+
+void MpiComm::all_reduce(std::span<std::int64_t> values, MpiOp op) const {
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_INT64_T, native(op),
+                          impl().comm),
+            "MPI_Allreduce");
+}
+
+std::int64_t MpiComm::all_reduce(std::int64_t value, MpiOp op) const {
+  all_reduce(std::span(&value, 1), op);
+  return value;
+}
+
+double MpiComm::all_reduce(double value, MpiOp op) const {
+  all_reduce(std::span(&value, 1), op);
+  return value;
+}
+
+std::vector<std::string> MpiComm::all_gather(const std::string& text) const {
+  std::vector<std::string> texts(static_cast<std::size_t>(size()));
+  for (int root = 0; root < size(); ++root) texts[static_cast<std::size_t>(root)] = broadcast(text, root);
+  return texts;
+}
+
+void MpiComm::abort(int code) const {
+  MPI_Abort(impl().comm, code);
+  std::_Exit(code);
+}
+
+std::string mpi_library_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  std::string version(text, static_cast<std::size_t>(length));
+  return version.substr(0, version.find_first_of(",\n"));
+}
+
+}  // namespace llmtrain
