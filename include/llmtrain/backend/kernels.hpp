@@ -114,7 +114,7 @@ class Kernels {
   void embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
                           Write write);
 
-  /// r = x + delta (delta optional; then r is stored in `residual`, which may alias x); rstd = 1/sqrt(mean(r^2) + eps)
+  /// r = x + delta (delta optional; if given, r is stored in `residual`, which may alias x or delta); rstd = 1/sqrt(mean(r^2) + eps)
   /// [tokens], stats dtype; y = r * rstd * weight.
   void rms_norm_forward(Stream s, Tensor y, Tensor residual, Tensor rstd, Tensor x, Tensor delta, Tensor weight,
                         double eps);

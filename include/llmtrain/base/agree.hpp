@@ -8,10 +8,10 @@
 
 namespace llmtrain {
 
-/// Runs `check` on every rank; if any throws, all throw the Error of the lowest failing rank. Collective.
+/// Runs `check` on every rank; if any throws, all throw an AgreedError with code and message of the lowest failing rank. Collective.
 void agree(const MpiComm& comm, const std::function<void()>& check);
 
-/// Runs `check` on rank 0 only; if it throws, all ranks throw that Error. Collective.
+/// Runs `check` on rank 0 only; if it throws, all ranks throw its AgreedError. Collective.
 void agree_on_root(const MpiComm& comm, const std::function<void()>& check);
 
 }  // namespace llmtrain

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/// From a deck's name to everything a run needs before memory is taken: deck, tokenizer, data, layout, device. Mistakes are
+/// found in this order and before any work; every rank throws the same error.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "llmtrain/checkpoint/loader.hpp"
+#include "llmtrain/data/dataset.hpp"
+#include "llmtrain/data/loader.hpp"
+#include "llmtrain/driver/step.hpp"
+#include "llmtrain/tokenizer/tokenizer.hpp"
+
+namespace llmtrain {
+
+/// The checkpoint that a run goes on from.
+struct Resumed {
+  Checkpoint checkpoint;
+  CheckpointState state;
+};
+
+struct Launch {
+  Deck deck;  ///< resolved
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<Resumed> resumed;
+  TrainingData data;
+  Place place;
+  std::unique_ptr<Device> device;
+  std::vector<std::string> warnings;  ///< for the log
+  std::vector<std::string> protect;   ///< damaged step folders, never pruned
+};
+
+/// What start-up looks for besides the deck.
+enum class Start {
+  resume,  ///< a checkpoint, as checkpoint.resume says
+  fresh,   ///< the initial state
+};
+
+/// Reads and checks the deck (78), finds the checkpoint (83, 84, 66), opens the data (66, 65). On a resume the order of
+/// samples stays that of the stored data.samples. Collective over `world`.
+Launch launch(const std::string& deck_path, std::span<const std::string> overrides, const MpiComm& world, Start start);
+
+/// This rank's loader over a dataset of the launch.
+std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::shared_ptr<const Dataset> dataset);
+
+/// "What will this run do?": layout, parameters, tokens a step, memory, files.
+std::string summary(const Launch& launch, const Measured& measured);
+
+}  // namespace llmtrain

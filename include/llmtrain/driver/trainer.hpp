@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Trainer: steps and evaluations of one rank on real data. It leaves nothing behind, so one process can build, run and
+/// destroy many.
+#pragma once
+
+#include "llmtrain/base/timer.hpp"
+#include "llmtrain/data/loader.hpp"
+#include "llmtrain/driver/step.hpp"
+
+namespace llmtrain {
+
+class Trainer {
+ public:
+  /// `valid` may be null. All arguments outlive the trainer.
+  Trainer(Parts& parts, Loader& train, Loader* valid, Timers& timers);
+
+  /// Issues update `n` (1-based). Its numbers are ready when result() is called, best one step later.
+  void step(std::int64_t n);
+  /// The numbers of the last step; waits for it.
+  StepScalars result();
+  /// Mean loss over the validation set's first data.eval_batches global batches; always the same ones.
+  double evaluate();
+  /// What update `n` is given.
+  StepInputs inputs(std::int64_t n) const;
+  /// Forward, backward and reduction of step `n`'s data without update; returns the totals over all ranks.
+  StepTotals gradients(std::int64_t n);
+
+ private:
+  void upload(const MicroBatch& micro_batch, const Batch& batch);
+  StepTotals read_totals();
+
+  Parts& parts_;
+  Loader& train_;
+  Loader* valid_;
+  Timers& timers_;
+  std::array<double, step_scalars_size> scalars_{};
+};
+
+}  // namespace llmtrain

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Final norm, LM head and cross-entropy, in chunks of tokens: full logits never exist, and the head's backward runs
+/// inside the forward action, so nothing is recomputed.
+#pragma once
+
+#include "llmtrain/model/batch.hpp"
+#include "llmtrain/model/norm.hpp"
+#include "llmtrain/model/param_table.hpp"
+#include "llmtrain/model/shapes.hpp"
+#include "llmtrain/parallel/linear.hpp"
+
+namespace llmtrain {
+
+class LmHead {
+ public:
+  LmHead(const ModelConfig& config, const LocalShapes& shapes, DType stats)
+      : shapes_(shapes), stats_(stats), norm_(config.norm_eps, stats) {}
+
+  /// Adds loss and token count to `totals` (StepTotals), the head's gradients to `gradients`, and writes the gradient
+  /// [tokens, hidden] of the incoming stream residual + delta. `delta` becomes their sum, here and below.
+  void train(Context& ctx, Tensor gradient, Tensor totals, Tensor residual, Tensor delta, const Batch& batch,
+             const HeadParams<Tensor>& weights, const HeadParams<Gradient>& gradients) const;
+  /// Adds loss and token count to `totals`.
+  void evaluate(Context& ctx, Tensor totals, Tensor residual, Tensor delta, const Batch& batch,
+                const HeadParams<Tensor>& weights) const;
+  /// logits [tokens, vocab of this rank], data dtype.
+  void logits(Context& ctx, Tensor logits, Tensor residual, Tensor delta, const HeadParams<Tensor>& weights) const;
+
+ private:
+  NormSaved norm_forward(Context& ctx, ScratchStack::Frame& frame, Tensor residual, Tensor delta,
+                         Tensor weight) const;
+  std::int64_t chunk_tokens() const;
+  /// Logits of tokens [begin, begin + count) and their loss; returns the statistics.
+  Tensor chunk_loss(Context& ctx, ScratchStack::Frame& frame, Tensor logits, Tensor totals, Tensor x,
+                    const Batch& batch, std::int64_t begin, Tensor weight) const;
+
+  const LocalShapes& shapes_;
+  DType stats_;
+  Norm norm_;
+  ColumnLinear projection_;
+};
+
+}  // namespace llmtrain

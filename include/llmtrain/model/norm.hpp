@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/// RMSNorm (arXiv 1910.07467) fused with the residual stream around it.
+#pragma once
+
+#include "llmtrain/parallel/context.hpp"
+
+namespace llmtrain {
+
+/// What a norm keeps for its backward.
+struct NormSaved {
+  Tensor residual;  // [tokens, hidden], the normed input
+  Tensor rstd;      // [tokens]
+  Tensor out;       // [tokens, hidden]
+};
+
+class Norm {
+ public:
+  Norm(double eps, DType stats) : eps_(eps), stats_(stats) {}
+
+  /// saved.residual = x + delta, saved.out = its norm. Without a delta saved.residual must be x already.
+  void forward(Context& ctx, const NormSaved& saved, Tensor x, Tensor delta, Tensor weight) const;
+  /// gradient += the norm's gradient, in place: in, of the residual after the norm; out, of the residual before it.
+  void backward(Context& ctx, Tensor gradient, Gradient d_weight, Tensor d_out, const NormSaved& saved,
+                Tensor weight) const;
+  /// The same where nothing else reads the residual (final norm): gradient = the norm's gradient alone.
+  void backward_last(Context& ctx, Tensor gradient, Gradient d_weight, Tensor d_out, const NormSaved& saved,
+                     Tensor weight) const;
+
+ private:
+  void backward_into(Context& ctx, Tensor gradient, Tensor incoming, Gradient d_weight, Tensor d_out,
+                     const NormSaved& saved, Tensor weight) const;
+  double eps_;
+  DType stats_;
+};
+
+}  // namespace llmtrain

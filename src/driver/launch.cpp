@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Start-up checks in their order: deck, checkpoint, data, device.
+#include "llmtrain/driver/launch.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "llmtrain/base/agree.hpp"
+#include "llmtrain/config/read.hpp"
+#include "llmtrain/driver/resolve.hpp"
+#include "llmtrain/driver/resume.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+/// OpenMP threads of this rank: the deck's, else OMP_NUM_THREADS, else the allowed cores shared by the node's ranks.
+int thread_count(const Deck& deck, const MpiComm& world) {
+  if (deck.run.threads > 0) return deck.run.threads;
+  if (const char* given = std::getenv("OMP_NUM_THREADS"); given != nullptr && std::atoi(given) > 0) {
+    return std::atoi(given);
+  }
+  return std::max(allowed_cores() / world.split_by_node().size(), 1);
+}
+
+void find_resume_point(Launch& out, const MpiComm& world, bool samples_given) {
+  Resume found = find_checkpoint(world, out.deck.checkpoint.resume, out.deck.checkpoint.dir);
+  out.warnings = std::move(found.notes);
+  out.protect = std::move(found.damaged);
+  if (!found.checkpoint) return;
+  CheckpointState state = read_checkpoint_state(world, *found.checkpoint);
+  const std::string name = found.checkpoint->folder.string();
+  agree(world, [&] {
+    // The order of what is left belongs to the stored horizon, unless the deck asks for another one by name.
+    if (!samples_given) out.deck.data.samples = state.samples;
+    const std::vector<KeyChange> changes = key_changes(parse_deck(state.deck, name + ": deck"), out.deck);
+    require_allowed(changes, name);
+    require(state.identity.at("tokenizer") == out.tokenizer->digest(), ExitCode::checkpoint_incompatible,
+            "{} was trained with another tokenizer than data.tokenizer gives", name);
+    for (const KeyChange& change : changes) {
+      out.warnings.push_back(fmt::format("{} was {} in the checkpoint and is {} now", change.key, change.stored, change.now));
+    }
+  });
+  out.protect.push_back(found.checkpoint->folder.filename().string());
+  out.resumed = Resumed{std::move(*found.checkpoint), std::move(state)};
+}
+
+}  // namespace
+
+Launch launch(const std::string& deck_path, std::span<const std::string> overrides, const MpiComm& world, Start start) {
+  Launch out;
+  std::string text;
+  agree_on_root(world, [&] {
+    require_overrides(overrides);
+    text = load_deck_text(deck_path);
+  });
+  text = world.broadcast(text, 0);
+  bool samples_given = false;
+  agree(world, [&] {
+    const Deck written = parse_deck(text, deck_path, overrides, {.ranks = world.size(), .built = true, .data = true});
+    samples_given = written.data.samples > 0;
+    out.tokenizer = make_tokenizer(written.data.tokenizer);
+    out.deck = resolve(written, out.tokenizer->vocab(), DeviceKind::cpu);
+  });
+  if (start == Start::resume) find_resume_point(out, world, samples_given);
+  agree(world, [&] {
+    const Deck& deck = out.deck;
+    out.data = open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch,
+                                  deck.model.vocab);
+  });
+  out.warnings.insert(out.warnings.end(), out.data.warnings.begin(), out.data.warnings.end());
+  out.place = {Topology(out.deck, world.size()), world.rank(), world};
+  out.device = make_cpu_device(thread_count(out.deck, world));
+  return out;
+}
+
+std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::shared_ptr<const Dataset> dataset) {
+  return std::make_unique<Loader>(
+      std::move(dataset), LoaderShape{deck.schedule.micro_batch, deck.model.seq_len, deck.schedule.global_batch,
+                                      place.topology.data_rank(place.rank), place.topology.data_size(),
+                                      deck.model.vocab});
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Who may write where, decided on rank 0 before any work.
+#include "llmtrain/driver/run_folder.hpp"
+
+#include <filesystem>
+
+#include "llmtrain/base/agree.hpp"
+#include "llmtrain/base/files.hpp"
+#include "llmtrain/checkpoint/saver.hpp"
+#include "llmtrain/config/dump.hpp"
+#include "llmtrain/config/read.hpp"
+#include "llmtrain/driver/resume.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// True if the folder's deck is this run's, so that a fresh start repeats it.
+bool is_same_run(const RunFolder& folder, const Deck& deck) {
+  try {
+    const Deck stored = parse_deck(read_file(folder.deck()), folder.deck());
+    for (const KeyChange& change : key_changes(stored, deck)) {
+      if (!change.allowed) return false;
+    }
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// Removes what an earlier run wrote; files of other names stay.
+void empty(const RunFolder& folder, const Deck& deck) {
+  for (const std::string& file : {folder.deck(), folder.metrics(), folder.log()}) fs::remove(file);
+  const fs::path checkpoints = deck.checkpoint.dir;
+  if (!fs::exists(checkpoints)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("step-") || name == "latest") fs::remove_all(entry.path());
+  }
+}
+
+void claim(const RunFolder& folder, const Launch& launch) {
+  const Deck& deck = launch.deck;
+  make_directories(folder.dir);
+  const bool fresh = !launch.resumed.has_value();
+  if (fresh && fs::exists(folder.deck())) {
+    const bool restart = deck.checkpoint.resume != "never" && is_same_run(folder, deck);
+    require(restart || deck.run.overwrite, ExitCode::cannot_create,
+            "{} holds {}; choose another run.dir, or replace it with run.overwrite=true", folder.dir,
+            is_same_run(folder, deck) ? "an earlier start of this run, and checkpoint.resume is 'never'"
+                                      : "another run");
+    if (deck.run.overwrite) empty(folder, deck);
+  }
+  atomic_write(folder.deck(), format_deck(deck));
+}
+
+}  // namespace
+
+RunFolder prepare_run_folder(const Launch& launch) {
+  const RunFolder folder{launch.deck.run.dir};
+  agree_on_root(launch.place.world, [&] { claim(folder, launch); });
+  if (launch.deck.checkpoint.every > 0) {
+    check_checkpoint_dir(launch.place.world, launch.deck.checkpoint.dir);
+  }
+  return folder;
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Section ranges of chunks become pieces; device memory is mirrored where the host cannot read it.
+#include "llmtrain/driver/state.hpp"
+
+namespace llmtrain {
+
+StateMirror::StateMirror(Parts& parts, StatePart part) : parts_(parts) {
+  for (int i = 0; i < parts.shape.storages(); ++i) {
+    add("", i, parts.params.master(i), part);
+    add("/optimizer/exp_avg", i, parts.optimizer.exp_avg(i), part);
+    add("/optimizer/exp_avg_sq", i, parts.optimizer.exp_avg_sq(i), part);
+  }
+}
+
+void StateMirror::add(const std::string& prefix, int storage, Tensor flat, StatePart part) {
+  const auto at = static_cast<std::size_t>(storage);
+  const StorageLayout& layout = parts_.shape.layouts[at];
+  std::int64_t begin = parts_.shape.updated_begin(storage);
+  if (part == StatePart::owned && parts_.shape.zero == 0) {
+    flat = parts_.shape.own_chunk(storage, flat);
+    begin = layout.chunk * parts_.shape.shard_rank;
+  }
+  const bool host_reads = parts_.device.kind() == DeviceKind::cpu;
+  for (const SectionRange& range : section_ranges(layout, begin, begin + flat.numel())) {
+    const Section& section = parts_.table.storages[at].sections[static_cast<std::size_t>(range.section)];
+    const SectionSlice& slice = layout.slices[static_cast<std::size_t>(range.section)];
+    if (part == StatePart::owned && slice.copy != 0) continue;
+    const Tensor tensor = flat.flat(range.offset, range.flat_end - range.flat_begin);
+    Piece piece;
+    piece.dataset = prefix + dataset_path(section.name);
+    piece.dtype = tensor.dtype;
+    piece.global_shape = section.shape;
+    piece.slice_start = {slice.first_row};
+    piece.slice_shape = {slice.rows};
+    if (section.shape.size() > 1) {
+      piece.slice_start.push_back(slice.first_col);
+      piece.slice_shape.push_back(slice.cols);
+    }
+    piece.flat_begin = range.flat_begin;
+    piece.flat_end = range.flat_end;
+    piece.data = tensor.data;
+    if (!host_reads) {
+      piece.data = host_.emplace_back(static_cast<std::size_t>(tensor.bytes())).data();
+      copies_.push_back({tensor, pieces_.size()});
+    }
+    pieces_.push_back(std::move(piece));
+  }
+}
+
+void StateMirror::download() {
+  for (const Copy& copy : copies_) parts_.device.download(parts_.stream, pieces_[copy.piece].data, copy.tensor);
+  parts_.stream.synchronize();
+}
+
+void StateMirror::upload() {
+  for (const Copy& copy : copies_) parts_.device.upload(parts_.stream, copy.tensor, pieces_[copy.piece].data);
+  parts_.params.refresh(parts_.kernels, parts_.stream);
+  parts_.stream.synchronize();
+}
+
+}  // namespace llmtrain

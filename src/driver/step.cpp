@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The step reads as its description; timer ranges carry the same names.
+#include "llmtrain/driver/step.hpp"
+
+#include <algorithm>
+
+namespace llmtrain {
+
+namespace {
+
+void run_actions(Parts& parts, const LoadBatch& load, Timers& timers) {
+  Context ctx = parts.context();
+  for (const Action& action : parts.actions) {
+    const Batch& batch = parts.batches[static_cast<std::size_t>(action.slot)];
+    if (action.kind == Action::Kind::forward) {
+      {
+        TimerRange range(timers, "data");
+        load(action.micro_batch, batch);
+      }
+      TimerRange range(timers, "forward");
+      parts.stage.forward(ctx, batch, action.slot, parts.params, parts.grads, parts.totals);
+    } else {
+      TimerRange range(timers, "backward");
+      parts.stage.backward(ctx, batch, action.slot, parts.params, parts.grads);
+    }
+  }
+}
+
+/// Sums over ranks of loss, tokens, squares and the non-finite flag: one small all-reduce.
+void reduce_totals(Parts& parts) {
+  if (parts.world == nullptr) return;
+  Communicator::Batch batch(*parts.world, parts.stream.record());
+  batch.all_reduce(parts.totals);
+  parts.stream.wait(batch.submit());
+}
+
+}  // namespace
+
+void run_gradients(Parts& parts, const LoadBatch& load, Timers& timers) {
+  parts.kernels.fill(parts.stream, parts.totals, 0.0);
+  parts.grads.begin_step(parts.micro_batches());
+  run_actions(parts, load, timers);
+  TimerRange range(timers, "reduce");
+  parts.grads.finish(parts.stream);
+  // Each element of the reduced gradient is in exactly one rank's chunk, whatever the ZeRO level.
+  for (int i = 0; i < parts.shape.storages(); ++i) {
+    parts.kernels.sum_squares(parts.stream, parts.totals, parts.grads.own_chunk(i));
+  }
+  reduce_totals(parts);
+}
+
+void run_step(Parts& parts, const StepInputs& inputs, const LoadBatch& load, Timers& timers) {
+  run_gradients(parts, load, timers);
+  TimerRange range(timers, "update");
+  parts.kernels.step_scalars(parts.stream, parts.scalars, parts.totals, inputs);
+  parts.optimizer.update(parts.kernels, parts.stream, parts.params, parts.grads, parts.scalars);
+  parts.params.publish(parts.stream);
+}
+
+void run_evaluation(Parts& parts, std::int64_t micro_batches, const LoadBatch& load) {
+  Context ctx = parts.context();
+  parts.kernels.fill(parts.stream, parts.totals, 0.0);
+  for (std::int64_t m = 0; m < micro_batches; ++m) {
+    load(m, parts.batches[0]);
+    parts.stage.evaluate(ctx, parts.batches[0], parts.params, parts.totals);
+  }
+  reduce_totals(parts);
+}
+
+Measured measure(const Deck& resolved, const Topology& topology, int rank, DeviceKind target) {
+  Measured measured;
+  const Place place{topology, rank, MpiComm{}};
+  const std::unique_ptr<Device> device = make_trace_device(target);
+  Parts parts(resolved, place, *device, 0);
+  device->set_observer(&measured.trace);
+  Timers timers;
+  run_step(parts, StepInputs{}, [](std::int64_t, const Batch&) {}, timers);
+  measured.scratch_bytes = std::max<std::int64_t>(parts.scratch->high_water(), 1);
+  device->set_observer(nullptr);
+  measured.plan = Parts(resolved, place, *device, measured.scratch_bytes).plan;
+  return measured;
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The start-up summary: what this run will do, before it does it.
+#include "llmtrain/base/text.hpp"
+#include "llmtrain/driver/launch.hpp"
+#include "llmtrain/metrics/flops.hpp"
+
+namespace llmtrain {
+
+std::string summary(const Launch& launch, const Measured& measured) {
+  const Deck& deck = launch.deck;
+  const Topology& topology = launch.place.topology;
+  const ModelConfig& m = deck.model;
+  const ParameterCounts counts = count_parameters(m);
+  const std::int64_t step_tokens = deck.schedule.global_batch * m.seq_len;
+  std::string text = fmt::format("run '{}': {} steps of {} sequences x {} tokens = {} tokens a step\n", deck.run.name,
+                                 deck.run.steps, deck.schedule.global_batch, m.seq_len, grouped(step_tokens));
+  text += fmt::format("  device   {}\n", launch.device->describe());
+  text += fmt::format("  layout   {} rank{}: tensor {}, pipeline {}, data {} (ZeRO-{}); {} micro-batch{} of {} a rank\n",
+                      topology.world_size(), topology.world_size() == 1 ? "" : "s", topology.size(Axis::tensor),
+                      topology.size(Axis::pipeline), topology.data_size(), deck.parallel.zero,
+                      deck.schedule.global_batch / (deck.schedule.micro_batch * topology.data_size()),
+                      deck.schedule.global_batch == deck.schedule.micro_batch * topology.data_size() ? "" : "es",
+                      deck.schedule.micro_batch);
+  text += fmt::format("  model    {} parameters: {} layers, hidden {}, heads {} ({} kv), ffn {}, vocabulary {}{}\n",
+                      grouped(counts.total), m.layers, m.hidden, m.heads, m.kv_heads, m.ffn, m.vocab,
+                      m.tied ? ", tied" : "");
+  text += fmt::format("  data     {} samples of {} tokens", grouped(launch.data.train->samples()), m.seq_len);
+  text += launch.data.valid ? fmt::format(", {} for validation\n", grouped(launch.data.valid->samples())) : "\n";
+  text += fmt::format("  memory   {} a rank:", human_bytes(measured.plan.total()));
+  for (int i = 0; i < segment_count; ++i) {
+    const auto segment = static_cast<Segment>(i);
+    if (measured.plan.bytes(segment) == 0) continue;
+    text += fmt::format(" {} {}", name_of(segment), human_bytes(measured.plan.bytes(segment)));
+  }
+  text += fmt::format("\n  flops    {} a step in matrix products and attention on this rank\n",
+                      si(measured.trace.flops(), "FLOP"));
+  text += fmt::format("  files    {0}/deck.yaml, {0}/metrics.jsonl, {0}/log.txt, {1}", deck.run.dir,
+                      deck.checkpoint.dir);
+  return text;
+}
+
+}  // namespace llmtrain

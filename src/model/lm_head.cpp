@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Chunked head: logits, loss, gradient of the logits in place, then both of its uses.
+#include "llmtrain/model/lm_head.hpp"
+
+#include <algorithm>
+
+namespace llmtrain {
+
+namespace {
+
+/// Elements of one chunk of logits: large enough for efficient GEMMs, small beside the activations of a block.
+constexpr std::int64_t chunk_elements = std::int64_t{1} << 25;
+
+}  // namespace
+
+std::int64_t LmHead::chunk_tokens() const { return std::max<std::int64_t>(chunk_elements / shapes_.vocab, 1); }
+
+NormSaved LmHead::norm_forward(Context& ctx, ScratchStack::Frame& frame, Tensor residual, Tensor delta,
+                               Tensor weight) const {
+  // The sum goes into delta: the last block's backward still needs its residual.
+  const NormSaved saved{delta, frame.take(stats_, {residual.rows()}),
+                        frame.take(residual.dtype, {residual.rows(), residual.cols()})};
+  norm_.forward(ctx, saved, residual, delta, weight);
+  return saved;
+}
+
+Tensor LmHead::chunk_loss(Context& ctx, ScratchStack::Frame& frame, Tensor logits, Tensor totals, Tensor x,
+                          const Batch& batch, std::int64_t begin, Tensor weight) const {
+  const std::int64_t count = logits.rows();
+  const Tensor stats = frame.take(stats_, {3, count});
+  projection_.forward(ctx, logits, x.rows_at(begin, count), weight);
+  ctx.kernels.cross_entropy_stats(ctx.stream, stats, logits, batch.targets.rows_at(begin, count),
+                                  shapes_.vocab_range);
+  ctx.kernels.cross_entropy_loss(ctx.stream, totals, stats, batch.weights.rows_at(begin, count));
+  return stats;
+}
+
+void LmHead::train(Context& ctx, Tensor gradient, Tensor totals, Tensor residual, Tensor delta, const Batch& batch,
+                   const HeadParams<Tensor>& weights, const HeadParams<Gradient>& gradients) const {
+  ScratchStack::Frame frame(ctx.scratch, "final norm");
+  const NormSaved saved = norm_forward(ctx, frame, residual, delta, weights.norm);
+  const Tensor d_out = frame.take(residual.dtype, {residual.rows(), residual.cols()});
+  Gradient d_weight = gradients.weight;
+  for (std::int64_t begin = 0; begin < batch.count(); begin += chunk_tokens()) {
+    const std::int64_t count = std::min(chunk_tokens(), batch.count() - begin);
+    ScratchStack::Frame chunk(ctx.scratch, "logits chunk");
+    const Tensor logits = chunk.take(residual.dtype, {count, shapes_.vocab});
+    const Tensor stats = chunk_loss(ctx, chunk, logits, totals, saved.out, batch, begin, weights.weight);
+    ctx.kernels.cross_entropy_gradient(ctx.stream, logits, stats, batch.targets.rows_at(begin, count),
+                                       batch.weights.rows_at(begin, count), shapes_.vocab_range);
+    projection_.backward(ctx, d_out.rows_at(begin, count), d_weight, logits, saved.out.rows_at(begin, count),
+                         weights.weight);
+    d_weight.write = Write::accumulate;
+  }
+  norm_.backward_last(ctx, gradient, gradients.norm, d_out, saved, weights.norm);
+}
+
+void LmHead::evaluate(Context& ctx, Tensor totals, Tensor residual, Tensor delta, const Batch& batch,
+                      const HeadParams<Tensor>& weights) const {
+  ScratchStack::Frame frame(ctx.scratch, "final norm");
+  const NormSaved saved = norm_forward(ctx, frame, residual, delta, weights.norm);
+  for (std::int64_t begin = 0; begin < batch.count(); begin += chunk_tokens()) {
+    const std::int64_t count = std::min(chunk_tokens(), batch.count() - begin);
+    ScratchStack::Frame chunk(ctx.scratch, "logits chunk");
+    const Tensor logits = chunk.take(residual.dtype, {count, shapes_.vocab});
+    chunk_loss(ctx, chunk, logits, totals, saved.out, batch, begin, weights.weight);
+  }
+}
+
+void LmHead::logits(Context& ctx, Tensor logits, Tensor residual, Tensor delta,
+                    const HeadParams<Tensor>& weights) const {
+  ScratchStack::Frame frame(ctx.scratch, "final norm");
+  const NormSaved saved = norm_forward(ctx, frame, residual, delta, weights.norm);
+  projection_.forward(ctx, logits, saved.out, weights.weight);
+}
+
+}  // namespace llmtrain

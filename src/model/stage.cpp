@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The order of layers and leases.
+#include "llmtrain/model/stage.hpp"
+
+namespace llmtrain {
+
+Stage::Stage(const ModelConfig& config, int tensor_rank, int tensor_size, Compute compute, const StageSizes& sizes,
+             MemoryPlan& plan)
+    : config_(config),
+      shapes_(config, tensor_rank, tensor_size),
+      data_(data_dtype(compute)),
+      stats_(stats_dtype(compute)),
+      embedding_(shapes_),
+      block_(config_, shapes_, stats_),
+      head_(config_, shapes_, stats_) {
+  rope_slot_ = plan.request(Segment::params, "rope table", stats_, {config.seq_len, config.head_dim / 2, 2});
+  for (int slot = 0; slot < sizes.slots; ++slot) {
+    SlotMemory memory;
+    for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+      memory.blocks.emplace_back(plan, shapes_, sizes.tokens, data_, stats_);
+    }
+    memory.gradient = plan.request(Segment::activations, "stream gradient", data_, {sizes.tokens, shapes_.hidden});
+    slots_.push_back(std::move(memory));
+  }
+}
+
+void Stage::bind(const Arena& arena, Stream stream) {
+  arena_ = &arena;
+  rope_ = arena[rope_slot_];
+  const std::vector<double> table = rope_table(config_.rope, config_.seq_len, config_.head_dim);
+  if (stats_ == DType::fp64) {
+    stream.device->upload(stream, rope_, table.data());
+    stream.synchronize();
+  } else {
+    const std::vector<float> rounded(table.begin(), table.end());
+    stream.device->upload(stream, rope_, rounded.data());
+    stream.synchronize();
+  }
+}
+
+BlockSaved Stage::saved(int slot, std::int64_t layer, const Batch& batch) const {
+  return slots_[static_cast<std::size_t>(slot)].blocks[static_cast<std::size_t>(layer)].bind(*arena_, batch.count());
+}
+
+Tensor Stage::run_blocks(Context& ctx, const Batch& batch, int slot, ParamStore& params, Tensor delta) {
+  BlockSaved current = saved(slot, 0, batch);
+  embedding_.forward(ctx, current.norm_1.residual, batch, params.acquire(embedding_lease(), ctx.stream)[0]);
+  params.release(embedding_lease(), ctx.stream);
+  Tensor x = current.norm_1.residual;
+  for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
+    const int lease = block_lease(layer);
+    const BlockParams<Tensor> weights(params.acquire(lease, ctx.stream));
+    current = saved(slot, layer, batch);
+    block_.forward(ctx, current, x, layer == 0 ? Tensor{} : delta, delta, batch, weights, rope_);
+    params.release(lease, ctx.stream);
+    x = current.norm_2.residual;
+  }
+  return x;
+}
+
+void Stage::forward(Context& ctx, const Batch& batch, int slot, ParamStore& params, GradStore& grads,
+                    Tensor totals) {
+  ScratchStack::Frame frame(ctx.scratch, "stream delta");
+  const Tensor delta = frame.take(data_, {batch.count(), shapes_.hidden});
+  const Tensor residual = run_blocks(ctx, batch, slot, params, delta);
+  const int lease = head_lease(config_.layers);
+  const HeadParams<Tensor> weights(params.acquire(lease, ctx.stream));
+  const HeadParams<Gradient> gradients(grads.open(lease));
+  const Tensor gradient = (*arena_)[slots_[static_cast<std::size_t>(slot)].gradient].rows_at(0, batch.count());
+  head_.train(ctx, gradient, totals, residual, delta, batch, weights, gradients);
+  params.release(lease, ctx.stream);
+  grads.commit(lease, ctx.stream);
+}
+
+void Stage::backward(Context& ctx, const Batch& batch, int slot, ParamStore& params, GradStore& grads) {
+  const Tensor gradient = (*arena_)[slots_[static_cast<std::size_t>(slot)].gradient].rows_at(0, batch.count());
+  for (std::int64_t layer = config_.layers - 1; layer >= 0; --layer) {
+    const int lease = block_lease(layer);
+    const BlockParams<Tensor> weights(params.acquire(lease, ctx.stream));
+    const BlockParams<Gradient> gradients(grads.open(lease));
+    block_.backward(ctx, gradient, saved(slot, layer, batch), batch, weights, gradients, rope_);
+    params.release(lease, ctx.stream);
+    grads.commit(lease, ctx.stream);
+  }
+  embedding_.backward(ctx, grads.open(embedding_lease())[0], gradient, batch);
+  grads.commit(embedding_lease(), ctx.stream);
+}
+
+void Stage::evaluate(Context& ctx, const Batch& batch, ParamStore& params, Tensor totals) {
+  ScratchStack::Frame frame(ctx.scratch, "stream delta");
+  const Tensor delta = frame.take(data_, {batch.count(), shapes_.hidden});
+  const Tensor residual = run_blocks(ctx, batch, 0, params, delta);
+  const int lease = head_lease(config_.layers);
+  head_.evaluate(ctx, totals, residual, delta, batch, HeadParams<Tensor>(params.acquire(lease, ctx.stream)));
+  params.release(lease, ctx.stream);
+}
+
+void Stage::logits(Context& ctx, const Batch& batch, ParamStore& params, Tensor logits) {
+  ScratchStack::Frame frame(ctx.scratch, "stream delta");
+  const Tensor delta = frame.take(data_, {batch.count(), shapes_.hidden});
+  const Tensor residual = run_blocks(ctx, batch, 0, params, delta);
+  const int lease = head_lease(config_.layers);
+  const std::int64_t first = batch.count() - logits.rows();
+  head_.logits(ctx, logits, residual.rows_at(first, logits.rows()), delta.rows_at(first, logits.rows()),
+               HeadParams<Tensor>(params.acquire(lease, ctx.stream)));
+  params.release(lease, ctx.stream);
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Slices, chunks and boxes: every element of every section has exactly one owner in any layout.
+#include "llmtrain/params/ownership.hpp"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <vector>
+
+#include "llmtrain/model/param_table.hpp"
+
+using namespace llmtrain;
+
+namespace {
+
+ModelConfig small_model(bool tied) {
+  ModelConfig config;
+  config.layers = 2;
+  config.hidden = 24;
+  config.heads = 6;
+  config.kv_heads = 3;
+  config.head_dim = 4;
+  config.ffn = 30;
+  config.vocab = 37;
+  config.vocab_multiple = 4;
+  config.tied = tied;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("every element of every section is owned once, for any tensor and shard size") {
+  for (const int tensor : {1, 2, 3, 6}) {
+    for (const int shards : {1, 2, 3, 5}) {
+      const ParamTable table = make_param_table(small_model(false), tensor);
+      std::map<std::string, std::vector<int>> owners;
+      for (const StorageSpec& storage : table.storages) {
+        for (const Section& section : storage.sections) {
+          owners[section.name].assign(static_cast<std::size_t>(section.numel()), 0);
+        }
+        for (int t = 0; t < tensor; ++t) {
+          const StorageLayout layout = layout_of(storage, t, tensor, shards);
+          CHECK(layout.padded % (shards * chunk_multiple) == 0);
+          CHECK(layout.padded >= layout.numel());
+          CHECK(layout.padded - layout.numel() < shards * chunk_multiple);
+          for (int s = 0; s < shards; ++s) {
+            const std::int64_t begin = s * layout.chunk;
+            for (const SectionRange& range : section_ranges(layout, begin, begin + layout.chunk)) {
+              const SectionSlice& slice = layout.slices[static_cast<std::size_t>(range.section)];
+              if (slice.copy != 0) continue;
+              const Section& section = storage.sections[static_cast<std::size_t>(range.section)];
+              for (const Box& box : boxes_of(slice.cols, range.flat_begin, range.flat_end)) {
+                for (std::int64_t r = 0; r < box.rows; ++r) {
+                  for (std::int64_t c = 0; c < box.cols; ++c) {
+                    const std::int64_t row = slice.first_row + box.row + r;
+                    const std::int64_t col = slice.first_col + box.col + c;
+                    ++owners[section.name][static_cast<std::size_t>(row * section.cols() + col)];
+                  }
+                }
+              }
+            }
+          }
+        }
+      }
+      for (const auto& [name, counts] : owners) {
+        CAPTURE(name);
+        CAPTURE(tensor);
+        CAPTURE(shards);
+        CHECK(std::count(counts.begin(), counts.end(), 1) == static_cast<std::ptrdiff_t>(counts.size()));
+      }
+    }
+  }
+}
+
+TEST_CASE("k and v are shared by several tensor ranks when those outnumber the kv heads") {
+  const ParamTable table = make_param_table(small_model(false), 6);
+  const StorageSpec& qkv = table.storages[2];
+  REQUIRE(qkv.name == "layers.0.qkv");
+  const StorageLayout layout = layout_of(qkv, 3, 6, 1);
+  CHECK(layout.slices[0].rows == 4);
+  CHECK(layout.slices[0].copies == 1);
+  CHECK(layout.slices[1].first_row == 4);  // ranks 2 and 3 hold kv head 1
+  CHECK(layout.slices[1].copies == 2);
+  CHECK(layout.slices[1].copy == 1);
+}
+
+TEST_CASE("a tensor rank may own no true row of the vocabulary") {
+  ModelConfig config = small_model(false);
+  config.vocab = 5;
+  const ParamTable table = make_param_table(config, 4);
+  const StorageLayout last = layout_of(table.storages[0], 3, 4, 2);
+  CHECK(last.slices[0].rows == 0);
+  CHECK(last.slices[0].stored_rows == 4);
+  CHECK(section_ranges(last, 0, last.padded).empty());
+}
+
+TEST_CASE("a flat range of a matrix is at most three boxes that cover it in order") {
+  for (std::int64_t begin = 0; begin < 30; ++begin) {
+    for (std::int64_t end = begin; end <= 30; ++end) {
+      const std::vector<Box> boxes = boxes_of(7, begin, end);
+      CHECK(boxes.size() <= 3);
+      std::int64_t at = begin;
+      for (const Box& box : boxes) {
+        CHECK(box.offset == at - begin);
+        CHECK(box.row * 7 + box.col == at);
+        CHECK((box.rows == 1 || (box.col == 0 && box.cols == 7)));
+        at += box.rows * box.cols;
+      }
+      CHECK(at == end);
+    }
+  }
+}
+
+TEST_CASE("a tied weight is one storage in two leases and counts once") {
+  const ParamTable tied = make_param_table(small_model(true), 1);
+  const ParamTable untied = make_param_table(small_model(false), 1);
+  CHECK(tied.leases.front().storages[0] == tied.leases.back().storages[1]);
+  CHECK(untied.parameters() - tied.parameters() == 37 * 24);
+  CHECK(dataset_path(tied.storages[1].sections[0].name) == "/model/layers/0/input_layernorm/weight");
+}
