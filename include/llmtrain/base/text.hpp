@@ -7,7 +7,7 @@
 
 namespace llmtrain {
 
-/// The shortest text that reads back as exactly this value ("0.1", "1e+300"); "nan", "inf", "-inf" otherwise.
+/// The shortest text that reads back as exactly this value ("0.1", "3e-04", "1e+300"); "nan", "inf", "-inf" otherwise.
 std::string shortest(double value);
 
 /// Bytes in binary units with three digits: "512 B", "1.50 KiB", "123 MiB", "2.00 GiB".
