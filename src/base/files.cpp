@@ -63,7 +63,8 @@ std::string errno_text(int error) { return std::generic_category().message(error
 
 std::string read_file(const std::string& path) {
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) fail(ExitCode::missing_input, "cannot open '{}': {}; check the path and its permissions", path, errno_text(errno));
+  if (!file)
+    fail(ExitCode::missing_input, "cannot open '{}': {}; check the path and its permissions", path, errno_text(errno));
   struct stat status {};
   if (::fstat(file.get(), &status) == 0 && S_ISDIR(status.st_mode))
     fail(ExitCode::missing_input, "cannot read '{}': it is a folder; name a file", path);
@@ -76,7 +77,8 @@ std::string read_file(const std::string& path) {
     } else if (got == 0) {
       return text;
     } else if (errno != EINTR) {
-      fail(ExitCode::io_error, "reading '{}' failed after {} bytes: {}; check the disk", path, text.size(), errno_text(errno));
+      fail(ExitCode::io_error, "reading '{}' failed after {} bytes: {}; check the disk", path, text.size(),
+           errno_text(errno));
     }
   }
 }
@@ -84,15 +86,19 @@ std::string read_file(const std::string& path) {
 void atomic_write(const std::string& path, std::string_view text) {
   const std::string temporary = fmt::format("{}.tmp.{}", path, ::getpid());
   FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file) fail(ExitCode::cannot_create, "cannot create '{}': {}; check the folder and its permissions", temporary, errno_text(errno));
+  if (!file)
+    fail(ExitCode::cannot_create, "cannot create '{}': {}; check the folder and its permissions", temporary,
+         errno_text(errno));
   int error = write_and_close(std::move(file), text);
   if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
   if (error != 0) {
     ::unlink(temporary.c_str());
-    fail(ExitCode::io_error, "writing '{}' failed: {}; check the space and the quota of its disk", path, errno_text(error));
+    fail(ExitCode::io_error, "writing '{}' failed: {}; check the space and the quota of its disk", path,
+         errno_text(error));
   }
   error = sync_folder_of(path);
-  require(error == 0, ExitCode::io_error, "'{}' was written, but its folder could not be flushed to the disk: {}", path, errno_text(error));
+  require(error == 0, ExitCode::io_error, "'{}' was written, but its folder could not be flushed to the disk: {}", path,
+          errno_text(error));
 }
 
 void make_directories(const std::string& path) {
@@ -101,8 +107,8 @@ void make_directories(const std::string& path) {
   std::filesystem::create_directories(path, error);
   std::error_code ignored;
   if (!error && !std::filesystem::is_directory(path, ignored)) error = std::make_error_code(std::errc::not_a_directory);
-  require(!error, ExitCode::cannot_create, "cannot make the folder '{}': {}; choose another place or check its permissions", path,
-          error.message());
+  require(!error, ExitCode::cannot_create,
+          "cannot make the folder '{}': {}; choose another place or check its permissions", path, error.message());
 }
 
 }  // namespace llmtrain

@@ -21,8 +21,8 @@ void Logger::attach_file(const std::string& path, bool append) {
   const std::lock_guard lock(mutex_);
   FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC), 0666));
   if (!file)
-    fail(ExitCode::cannot_create, "cannot write the log '{}': {}; choose another run.dir or check its permissions", path,
-         errno_text(errno));
+    fail(ExitCode::cannot_create, "cannot write the log '{}': {}; choose another run.dir or check its permissions",
+         path, errno_text(errno));
   file_handle_ = std::move(file);
   file_ = Sink{file_handle_.get(), "'" + path + "'"};
   put_to_file(std::exchange(earlier_, {}));

@@ -32,7 +32,8 @@ Scaled scale(double value, double base, double limit, std::size_t units) {
 std::string significant(double value, int digits) {
   int before_point = 1;
   // Half a unit of the last digit: 9.996 prints as 10.0, not as 10.00.
-  for (double bound = 10; before_point < digits && std::abs(value) >= bound * (1 - 0.5 * std::pow(10.0, -digits)); bound *= 10)
+  for (double bound = 10; before_point < digits && std::abs(value) >= bound * (1 - 0.5 * std::pow(10.0, -digits));
+       bound *= 10)
     ++before_point;
   return fmt::format("{:.{}f}", value, digits - before_point);
 }
@@ -51,7 +52,8 @@ std::string human_bytes(std::int64_t bytes) {
   const Scaled scaled = scale(static_cast<double>(bytes), 1024, 1023.5, units.size());
   // 1000 to 1023 of a unit take four digits.
   const bool four = std::abs(scaled.value) >= 999.5;
-  return fmt::format("{} {}", four ? fmt::format("{:.0f}", scaled.value) : significant(scaled.value, 3), units[scaled.unit]);
+  return fmt::format("{} {}", four ? fmt::format("{:.0f}", scaled.value) : significant(scaled.value, 3),
+                     units[scaled.unit]);
 }
 
 std::string human_count(std::int64_t count) {

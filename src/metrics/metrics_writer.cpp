@@ -65,7 +65,9 @@ MetricsWriter::MetricsWriter(const std::string& path, std::int64_t resumed_step,
   const auto open = [&] { return FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666)); };
   file_ = open();
   if (!file_)
-    fail(ExitCode::cannot_create, "cannot write the metrics '{}': {}; choose another run.dir, check its permissions, or set output.metrics to false",
+    fail(ExitCode::cannot_create,
+         "cannot write the metrics '{}': {}; choose another run.dir, check its permissions, or set output.metrics to "
+         "false",
          path, errno_text(errno));
   const std::string text = read_file(path);
   const std::string kept = lines_up_to(text, resumed_step);
@@ -84,7 +86,8 @@ void MetricsWriter::write(const StepRecord& record) {
   const off_t before = ::lseek(file_.get(), 0, SEEK_END);
   const int error = write_all(file_.get(), metrics_line(record) + "\n");
   if (error == 0) return;
-  // Take a half-written line back: the next one must start on a line of its own. If that fails too, the resume drops it.
+  // Take a half-written line back, so that the next one starts on a line of its own; if that fails too, a resume drops
+  // both.
   if (before >= 0 && ::ftruncate(file_.get(), before) != 0) errno = 0;
   log_.warning("cannot write '{}': {}; training goes on, steps may be missing there", path_, errno_text(error));
 }

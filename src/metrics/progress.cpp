@@ -15,7 +15,9 @@ namespace {
 
 constexpr std::size_t recent_steps = 32;
 
-std::string percent(double fraction) { return std::isfinite(fraction) ? fmt::format("{:.1f}%", 100 * fraction) : "n/a"; }
+std::string percent(double fraction) {
+  return std::isfinite(fraction) ? fmt::format("{:.1f}%", 100 * fraction) : "n/a";
+}
 
 std::string speed_text(double tokens_per_second) {
   return std::isfinite(tokens_per_second) ? grouped(std::llround(tokens_per_second)) : "n/a";
@@ -76,10 +78,11 @@ std::string Progress::step_line(const StepRecord& record) {
   const double speed = since_line_.speed();
   const std::string speed_column = speed_text(speed);
   speed_width_ = std::max(speed_width_, speed_column.size());
-  std::string line = fmt::format("{}  loss {:>7.4f}  lr {:.2e}  norm {:>7.3f}  tok/s {:>{}}", counter("step", record), record.loss, record.lr,
-                                 record.grad_norm, speed_column, speed_width_);
+  std::string line = fmt::format("{}  loss {:>7.4f}  lr {:.2e}  norm {:>7.3f}  tok/s {:>{}}", counter("step", record),
+                                 record.loss, record.lr, record.grad_norm, speed_column, speed_width_);
   if (light_.peak > 0) line += fmt::format("  mfu {:>5}", percent(light_.mfu(speed)));
-  line += fmt::format("  mem {:>8}  eta {}", human_bytes(record.memory_bytes), duration(time_left(record.steps - record.step)));
+  line += fmt::format("  mem {:>8}  eta {}", human_bytes(record.memory_bytes),
+                      duration(time_left(record.steps - record.step)));
   if (record.skipped > 0) line += fmt::format("  skipped {}", record.skipped);
   return line;
 }
@@ -96,19 +99,21 @@ void Progress::summary() {
   if (seen_ == 0) return;
   const bool only_first = measured_.seconds <= 0;
   const double speed = only_first ? last_.tokens_per_second : measured_.speed();
-  log_.info("{} step{} to step {} in {}, {} tokens seen, loss {:.4f}, {} skipped", seen_, seen_ == 1 ? "" : "s", last_.step,
-            duration(watch_.seconds()), grouped(last_.tokens), last_.loss, last_.skipped);
+  log_.info("{} step{} to step {} in {}, {} tokens seen, loss {:.4f}, {} skipped", seen_, seen_ == 1 ? "" : "s",
+            last_.step, duration(watch_.seconds()), grouped(last_.tokens), last_.loss, last_.skipped);
   log_.info("mean {} tok/s over {}", speed_text(speed),
-            only_first ? fmt::format("step {} alone", first_step_) : fmt::format("steps {} to {}", first_step_ + 1, last_.step));
+            only_first ? fmt::format("step {} alone", first_step_)
+                       : fmt::format("steps {} to {}", first_step_ + 1, last_.step));
   const FlopsPerToken& flops = light_.flops;
-  log_.info("{} by 6 N + 6 L d s = {} (causal attention)", si(flops.causal * speed, "FLOP/s"), si(flops.causal, "FLOP/token"));
+  log_.info("{} by 6 N + 6 L d s = {} (causal attention)", si(flops.causal * speed, "FLOP/s"),
+            si(flops.causal, "FLOP/token"));
   if (light_.peak > 0) {
-    log_.info("MFU {} of {} x {} rank{} ({}); by 6 N + 12 L d s {}, by 6 N {}", percent(light_.mfu(speed)), si(light_.peak, "FLOP/s"),
-              light_.ranks, light_.ranks == 1 ? "" : "s", light_.peak_formula, percent(light_.fraction(flops.full, speed)),
-              percent(light_.fraction(flops.six_n, speed)));
+    log_.info("MFU {} of {} x {} rank{} ({}); by 6 N + 12 L d s {}, by 6 N {}", percent(light_.mfu(speed)),
+              si(light_.peak, "FLOP/s"), light_.ranks, light_.ranks == 1 ? "" : "s", light_.peak_formula,
+              percent(light_.fraction(flops.full, speed)), percent(light_.fraction(flops.six_n, speed)));
   } else {
-    log_.info("MFU not known: this device's peak is not known; by 6 N + 12 L d s {}, by 6 N {}", si(flops.full * speed, "FLOP/s"),
-              si(flops.six_n * speed, "FLOP/s"));
+    log_.info("MFU not known: this device's peak is not known; by 6 N + 12 L d s {}, by 6 N {}",
+              si(flops.full * speed, "FLOP/s"), si(flops.six_n * speed, "FLOP/s"));
   }
 }
 

@@ -17,7 +17,8 @@ namespace {
 
 std::string encode(const std::vector<TimerTotal>& totals) {
   std::string text;
-  for (const TimerTotal& total : totals) text += fmt::format("{} {} {}\n", total.calls, shortest(total.seconds), total.path);
+  for (const TimerTotal& total : totals)
+    text += fmt::format("{} {} {}\n", total.calls, shortest(total.seconds), total.path);
   return text;
 }
 
@@ -37,7 +38,7 @@ std::vector<TimerTotal> decode(std::string_view text) {
   return totals;
 }
 
-/// Where a new range goes: behind its last sibling's descendants, or behind its parent, so that the table reads as a tree.
+/// Where a new range goes: behind its last sibling's descendants, or behind its parent; so the table reads as a tree.
 std::size_t place_of(const std::vector<TimingRow>& rows, const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return rows.size();
@@ -92,12 +93,13 @@ std::string format_timings(std::span<const TimingRow> rows, const std::string& w
     if (row.path == whole) whole_seconds = row.mean_seconds;
     width = std::max(width, row.path.size());
   }
-  std::string text = fmt::format("{:<{}}  {:>9}  {:>10}  {:>10}  {:>10}  {:>7}  {:>5}  {:>6}", "time", width, "calls", "min s", "mean s",
-                                 "max s", "slowest", "ranks", "share");
+  std::string text = fmt::format("{:<{}}  {:>9}  {:>10}  {:>10}  {:>10}  {:>7}  {:>5}  {:>6}", "time", width, "calls",
+                                 "min s", "mean s", "max s", "slowest", "ranks", "share");
   for (const TimingRow& row : rows) {
     const std::string share = whole_seconds > 0 ? fmt::format("{:.1f}%", 100 * row.mean_seconds / whole_seconds) : "";
-    text += fmt::format("\n{:<{}}  {:>9}  {:>10.4f}  {:>10.4f}  {:>10.4f}  {:>7}  {:>5}  {:>6}", row.path, width, row.calls,
-                        row.min_seconds, row.mean_seconds, row.max_seconds, row.slowest_rank, row.ranks, share);
+    text +=
+        fmt::format("\n{:<{}}  {:>9}  {:>10.4f}  {:>10.4f}  {:>10.4f}  {:>7}  {:>5}  {:>6}", row.path, width, row.calls,
+                    row.min_seconds, row.mean_seconds, row.max_seconds, row.slowest_rank, row.ranks, share);
   }
   return text;
 }

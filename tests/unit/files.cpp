@@ -53,7 +53,8 @@ TEST_CASE("errors of files have their exit codes") {
   CHECK(code_of([&] { read_file(folder.path()); }) == ExitCode::missing_input);
   CHECK(code_of([&] { atomic_write(folder / "none/file", "x"); }) == ExitCode::cannot_create);
   make_directories(folder / "taken");
-  CHECK(code_of([&] { atomic_write(folder / "taken", "x"); }) == ExitCode::io_error);  // a folder cannot be replaced by a file
+  CHECK(code_of([&] { atomic_write(folder / "taken", "x"); }) ==
+        ExitCode::io_error);  // a folder cannot be replaced by a file
 }
 
 TEST_CASE("a disk without room leaves the old file and no remains") {

@@ -22,7 +22,12 @@ TEST_CASE("an object is one line in the order of adding") {
 
 TEST_CASE("integers are exact, doubles shortest, non-finite numbers null") {
   JsonArray list;
-  list.add(std::numeric_limits<std::int64_t>::min()).add(std::numeric_limits<std::uint64_t>::max()).add(0).add(1e300).add(3.0).add(-0.0);
+  list.add(std::numeric_limits<std::int64_t>::min())
+      .add(std::numeric_limits<std::uint64_t>::max())
+      .add(0)
+      .add(1e300)
+      .add(3.0)
+      .add(-0.0);
   CHECK(list.text() == "[-9223372036854775808, 18446744073709551615, 0, 1e+300, 3, -0]");
   CHECK(json_number(std::numeric_limits<double>::quiet_NaN()) == "null");
   CHECK(json_number(std::numeric_limits<double>::infinity()) == "null");
@@ -36,9 +41,10 @@ TEST_CASE("strings are escaped") {
 }
 
 TEST_CASE("bytes that are not UTF-8 are replaced, each once") {
-  CHECK(json_string("a\xff" "b") == "\"a\\ufffdb\"");
-  CHECK(json_string("\xe2\x82") == R"("\ufffd\ufffd")");              // cut short
-  CHECK(json_string("\xc0\x80") == R"("\ufffd\ufffd")");              // overlong
-  CHECK(json_string("\xed\xa0\x80") == R"("\ufffd\ufffd\ufffd")");    // surrogate
+  CHECK(json_string("a\xff"
+                    "b") == "\"a\\ufffdb\"");
+  CHECK(json_string("\xe2\x82") == R"("\ufffd\ufffd")");                     // cut short
+  CHECK(json_string("\xc0\x80") == R"("\ufffd\ufffd")");                     // overlong
+  CHECK(json_string("\xed\xa0\x80") == R"("\ufffd\ufffd\ufffd")");           // surrogate
   CHECK(json_string("\xf4\x90\x80\x80").find("\xf4") == std::string::npos);  // above U+10FFFF
 }

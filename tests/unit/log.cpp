@@ -16,11 +16,14 @@ using namespace llmtrain;
 
 namespace {
 
-FileDescriptor open_new(const std::string& path) { return FileDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666)); }
+FileDescriptor open_new(const std::string& path) {
+  return FileDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666));
+}
 
 /// A logger whose terminal is two files.
 struct Captured {
-  explicit Captured(int rank = 0) : out(open_new(folder / "out")), err(open_new(folder / "err")), log(rank, out.get(), err.get()) {}
+  explicit Captured(int rank = 0)
+      : out(open_new(folder / "out")), err(open_new(folder / "err")), log(rank, out.get(), err.get()) {}
   std::string output() const { return read_file(folder / "out"); }
   std::string errors() const { return read_file(folder / "err"); }
   std::string file() const { return read_file(folder / "log.txt"); }
@@ -116,7 +119,9 @@ TEST_CASE("a closed standard error is told in the file, and nothing throws") {
   log.warning("one");
   log.warning("two");
   std::signal(SIGPIPE, SIG_DFL);
-  CHECK(run.file() == "warning: one\nwarning: cannot write to the standard error: Broken pipe; lines may be missing there\nwarning: two\n");
+  CHECK(run.file() ==
+        "warning: one\nwarning: cannot write to the standard error: Broken pipe; lines may be missing there\nwarning: "
+        "two\n");
 }
 
 TEST_CASE("a full log disk is one warning on the terminal") {

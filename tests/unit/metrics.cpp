@@ -55,14 +55,16 @@ std::string resumed(const std::string& before, std::int64_t step) {
 
 TEST_CASE("a line has the documented members") {
   CHECK(metrics_line(record_of(12)) ==
-        R"({"schema": 1, "step": 12, "tokens": 98304, "loss": 0.30000000000000004, "lr": 3e-04, "grad_norm": 1.25, "skipped": 2, )"
+        R"({"schema": 1, "step": 12, "tokens": 98304, "loss": 0.30000000000000004, )"
+        R"("lr": 3e-04, "grad_norm": 1.25, "skipped": 2, )"
         R"("timing": {"step_seconds": 0.5, "tokens_per_second": 16384, "mfu": 0.412, "memory": 1048576}})");
 }
 
 TEST_CASE("evaluation adds the first set's loss and all of them by name") {
   StepRecord record = record_of(50);
   record.valid = {{"wiki \"en\"", 3.5}, {"code", std::numeric_limits<double>::infinity()}};
-  CHECK(metrics_line(record).find(R"("skipped": 2, "valid_loss": 3.5, "valid": {"wiki \"en\"": 3.5, "code": null}, "timing")") !=
+  CHECK(metrics_line(record).find(
+            R"("skipped": 2, "valid_loss": 3.5, "valid": {"wiki \"en\"": 3.5, "code": null}, "timing")") !=
         std::string::npos);
 }
 
@@ -87,10 +89,13 @@ TEST_CASE("a resume keeps the lines up to its step") {
 
 TEST_CASE("torn and foreign lines are cut too") {
   const std::string whole = lines(7, 7);
-  for (std::size_t cut = 1; cut < whole.size(); cut += 7) CHECK(resumed(lines(1, 6) + whole.substr(0, cut), 9) == lines(1, 6) + lines(10, 10));
-  CHECK(resumed(lines(1, 3) + whole.substr(0, whole.size() - 1), 7) == lines(1, 3) + lines(8, 8));  // whole, but for its newline
-  CHECK(resumed(lines(1, 2) + whole.substr(0, 40) + "\n" + lines(3, 4), 4) == lines(1, 5));         // torn in the middle
-  CHECK(resumed(lines(1, 2) + "\n[1]\n{\"step\": \"3\"}\n{\"step\": -1}\n" + std::string(50, '\0') + "\n" + lines(3, 3), 3) == lines(1, 4));
+  for (std::size_t cut = 1; cut < whole.size(); cut += 7)
+    CHECK(resumed(lines(1, 6) + whole.substr(0, cut), 9) == lines(1, 6) + lines(10, 10));
+  CHECK(resumed(lines(1, 3) + whole.substr(0, whole.size() - 1), 7) ==
+        lines(1, 3) + lines(8, 8));  // whole, but for its newline
+  CHECK(resumed(lines(1, 2) + whole.substr(0, 40) + "\n" + lines(3, 4), 4) == lines(1, 5));  // torn in the middle
+  CHECK(resumed(lines(1, 2) + "\n[1]\n{\"step\": \"3\"}\n{\"step\": -1}\n" + std::string(50, '\0') + "\n" + lines(3, 3),
+                3) == lines(1, 4));
 }
 
 TEST_CASE("a file that cannot be made is an error that names the way out") {

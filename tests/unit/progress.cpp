@@ -18,7 +18,10 @@ namespace {
 
 /// 1 GFLOP/token by A, 1.5 by B, 0.5 by 6 N, on two ranks of 100 TFLOP/s.
 SpeedOfLight light() {
-  return {.flops = {.six_n = 0.5e9, .causal = 1e9, .full = 1.5e9}, .peak = 1e14, .peak_formula = "cores x clock", .ranks = 2};
+  return {.flops = {.six_n = 0.5e9, .causal = 1e9, .full = 1.5e9},
+          .peak = 1e14,
+          .peak_formula = "cores x clock",
+          .ranks = 2};
 }
 
 StepRecord record_of(std::int64_t step, double seconds = 2) {
@@ -63,8 +66,11 @@ TEST_CASE("a step's line, before and after the time left is known") {
   run.progress.step(fast);
   const auto lines = run.lines();
   REQUIRE(lines.size() == 2);
-  CHECK(lines[0] == "step   1/200  loss  3.1416  lr 3.00e-04  norm   1.234  tok/s     500  mfu  0.2%  mem  123 MiB  eta -:--:--");
-  CHECK(lines[1] == "step  12/200  loss  3.1416  lr 3.00e-04  norm   1.234  tok/s 82,400,123  mfu 41200.1%  mem  123 MiB  eta 0:01:34");
+  CHECK(lines[0] ==
+        "step   1/200  loss  3.1416  lr 3.00e-04  norm   1.234  tok/s     500  mfu  0.2%  mem  123 MiB  eta -:--:--");
+  CHECK(lines[1] ==
+        "step  12/200  loss  3.1416  lr 3.00e-04  norm   1.234  tok/s 82,400,123  mfu 41200.1%  mem  123 MiB  eta "
+        "0:01:34");
 }
 
 TEST_CASE("lines stay aligned and odd numbers are printed, not hidden") {
@@ -152,7 +158,8 @@ TEST_CASE("the summary prints means without the first step, and each MFU with it
   CHECK(lines[before].ends_with(", 3,000 tokens seen, loss 3.1416, 0 skipped"));
   CHECK(lines[before + 1] == "mean 50,000 tok/s over steps 2 to 3");
   CHECK(lines[before + 2] == "50.00 TFLOP/s by 6 N + 6 L d s = 1.000 GFLOP/token (causal attention)");
-  CHECK(lines[before + 3] == "MFU 25.0% of 100.0 TFLOP/s x 2 ranks (cores x clock); by 6 N + 12 L d s 37.5%, by 6 N 12.5%");
+  CHECK(lines[before + 3] ==
+        "MFU 25.0% of 100.0 TFLOP/s x 2 ranks (cores x clock); by 6 N + 12 L d s 37.5%, by 6 N 12.5%");
 }
 
 TEST_CASE("a run of one step says so, a run of none is silent") {

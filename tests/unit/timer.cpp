@@ -67,12 +67,17 @@ TEST_CASE("an exception closes its ranges, and reset keeps the names") {
 
 TEST_CASE("ranks merge into a tree with the slowest named") {
   const std::vector<std::vector<TimerTotal>> by_rank = {
-      {{"step", 2, 4.0}, {"step/forward", 8, 1.0}, {"step/forward/embedding", 8, 0.5}, {"save", 1, 9.0}, {"idle", 0, 0.0}},
+      {{"step", 2, 4.0},
+       {"step/forward", 8, 1.0},
+       {"step/forward/embedding", 8, 0.5},
+       {"save", 1, 9.0},
+       {"idle", 0, 0.0}},
       {{"step", 2, 4.0}, {"step/forward", 8, 3.0}, {"step/forward/head", 8, 2.0}, {"step/update", 2, 0.5}}};
   const std::vector<TimingRow> rows = merge_timings(by_rank);
   std::vector<std::string> paths;
   for (const TimingRow& row : rows) paths.push_back(row.path);
-  CHECK(paths == std::vector<std::string>{"step", "step/forward", "step/forward/embedding", "step/forward/head", "step/update", "save"});
+  CHECK(paths == std::vector<std::string>{"step", "step/forward", "step/forward/embedding", "step/forward/head",
+                                          "step/update", "save"});
   const TimingRow& forward = rows[1];
   CHECK(forward.ranks == 2);
   CHECK(forward.calls == 8);

@@ -17,10 +17,10 @@ namespace llmtrain {
 /// Ignores SIGPIPE in this process, so that a closed terminal or pipe is an errno, not a death. Call first in main.
 void ignore_broken_pipes();
 
-/// Where messages go, passed by reference to who speaks. On rank 0: info lines to standard output, warnings and errors to
-/// standard error with "warning: " or "error: " before them, and all of them to the log file. Other ranks are silent
-/// but for local_error(). Lines carry no time, so two runs' lines compare. A message may hold several lines.
-/// An output that fails is named in one warning on the outputs that are left; messages never throw and training goes on.
+/// Where messages go, passed by reference to who speaks. On rank 0: info lines to standard output, warnings and
+/// errors to standard error with "warning: " or "error: " before them, and all of them to the log file. Other ranks
+/// are silent but for local_error(). Lines carry no time, so two runs' lines compare. A message may hold several lines.
+/// An output that fails is named in one warning on the outputs that are left; a message never throws for it.
 class Logger {
  public:
   /// `output` and `errors` are file descriptors and stay open.

@@ -15,26 +15,28 @@ namespace llmtrain {
 
 /// What turns tokens per second into a fraction of the hardware.
 struct SpeedOfLight {
-  FlopsPerToken flops;       ///< of the model
-  double peak = 0;           ///< dense FLOP/s of one rank's device in the precision of the matrix products; 0 = not known
+  FlopsPerToken flops;  ///< of the model
+  double peak = 0;      ///< dense FLOP/s of one rank's device in the precision of the matrix products; 0 = not known
   std::string peak_formula;  ///< how the peak was found (Device::peak_flops)
   int ranks = 1;
 
-  /// Model FLOPs utilization: the fraction of all ranks' peak that `flops_a_token` at this speed takes; NaN without a peak.
+  /// Model FLOPs utilization: the fraction of all ranks' peak that `flops_a_token` at this speed takes; NaN without a
+  /// peak.
   double fraction(double flops_a_token, double tokens_per_second) const;
   /// The MFU that records carry: convention A.
   double mfu(double tokens_per_second) const { return fraction(flops.causal, tokens_per_second); }
 };
 
-/// Prints through the Logger what output.log_every asks for; it sees every step, because means and the time left need them.
-/// The first step seen (memory is touched, libraries warm up) counts in no mean and no estimate.
+/// Prints through the Logger what output.log_every asks for; it sees every step, because means and the time left need
+/// them. The first step seen (memory is touched, libraries warm up) counts in no mean and no estimate.
 class Progress {
  public:
-  /// `log_every` steps between lines; the first step seen, the last one and each with a skipped update are always printed.
+  /// `log_every` steps between lines; the first step seen, the last one and each with a skipped update are always
+  /// printed.
   Progress(Logger& log, SpeedOfLight light, std::int64_t log_every);
 
-  /// A step's line, and an evaluation line when record.valid is not empty. With log_every > 1 speed and MFU are means since
-  /// the last line.
+  /// A step's line, and an evaluation line when record.valid is not empty. With log_every > 1 speed and MFU are means
+  /// since the last line.
   void step(const StepRecord& record);
 
   /// The closing summary; nothing if no step was seen.
