@@ -3,10 +3,7 @@
 /// specialisation of Element, and every kernel template takes it.
 #pragma once
 
-#include <cstdint>
-#include <cstring>
-
-#include "common/inline.hpp"
+#include "llmtrain/base/inline.hpp"
 
 namespace llmtrain {
 
@@ -33,15 +30,6 @@ LLMTRAIN_INLINE StatsType<T> load(const T& element) {
 template <class T, class S>
 LLMTRAIN_INLINE void store(T& element, S value) {
   element = static_cast<T>(value);
-}
-
-/// The same bits as another type of the same size.
-template <class To, class From>
-LLMTRAIN_INLINE To bits_as(From from) {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  std::memcpy(&to, &from, sizeof(To));
-  return to;
 }
 
 }  // namespace llmtrain

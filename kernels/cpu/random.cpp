@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Initial weights by global element index, on the CPU.
-#include "common/philox.hpp"
 #include "cpu/cpu_kernels.hpp"
 #include "cpu/loops.hpp"
+#include "llmtrain/base/philox.hpp"
 
 namespace llmtrain {
 

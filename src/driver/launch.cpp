@@ -2,6 +2,8 @@
 /// Start-up checks in their order: deck, checkpoint, data, device.
 #include "llmtrain/driver/launch.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -14,6 +16,11 @@ namespace llmtrain {
 
 namespace {
 
+int allowed_cores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
 /// OpenMP threads of this rank: the deck's, else OMP_NUM_THREADS, else the allowed cores shared by the node's ranks.
 int thread_count(const Deck& deck, const MpiComm& world) {
   if (deck.run.threads > 0) return deck.run.threads;
@@ -23,7 +30,19 @@ int thread_count(const Deck& deck, const MpiComm& world) {
   return std::max(allowed_cores() / world.split_by_node().size(), 1);
 }
 
-void find_resume_point(Launch& out, const MpiComm& world, bool samples_given) {
+/// The deck's text from rank 0, so that it need not exist on every node.
+std::string share_deck_text(const std::string& path, std::span<const std::string> overrides, const MpiComm& world) {
+  std::string text;
+  agree_on_root(world, [&] {
+    require_overrides(overrides);
+    text = load_deck_text(path);
+  });
+  return world.broadcast(text, 0);
+}
+
+/// Finds the checkpoint and keeps what belongs to it; refuses one of another run.
+void find_resume_point(Launch& out, bool samples_given) {
+  const MpiComm& world = out.place.world;
   Resume found = find_checkpoint(world, out.deck.checkpoint.resume, out.deck.checkpoint.dir);
   out.warnings = std::move(found.notes);
   out.protect = std::move(found.damaged);
@@ -38,7 +57,8 @@ void find_resume_point(Launch& out, const MpiComm& world, bool samples_given) {
     require(state.identity.at("tokenizer") == out.tokenizer->digest(), ExitCode::checkpoint_incompatible,
             "{} was trained with another tokenizer than data.tokenizer gives", name);
     for (const KeyChange& change : changes) {
-      out.warnings.push_back(fmt::format("{} was {} in the checkpoint and is {} now", change.key, change.stored, change.now));
+      out.warnings.push_back(
+          fmt::format("{} was {} in the checkpoint and is {} now", change.key, change.stored, change.now));
     }
   });
   out.protect.push_back(found.checkpoint->folder.filename().string());
@@ -48,36 +68,34 @@ void find_resume_point(Launch& out, const MpiComm& world, bool samples_given) {
 }  // namespace
 
 Launch launch(const std::string& deck_path, std::span<const std::string> overrides, const MpiComm& world, Start start) {
-  Launch out;
-  std::string text;
-  agree_on_root(world, [&] {
-    require_overrides(overrides);
-    text = load_deck_text(deck_path);
-  });
-  text = world.broadcast(text, 0);
-  bool samples_given = false;
+  const std::string text = share_deck_text(deck_path, overrides, world);
+  Deck written;
+  std::unique_ptr<Tokenizer> tokenizer;
   agree(world, [&] {
-    const Deck written = parse_deck(text, deck_path, overrides, {.ranks = world.size(), .built = true, .data = true});
-    samples_given = written.data.samples > 0;
-    out.tokenizer = make_tokenizer(written.data.tokenizer);
-    out.deck = resolve(written, out.tokenizer->vocab(), DeviceKind::cpu);
+    written = parse_deck(text, deck_path, overrides, {.ranks = world.size(), .built = true, .data = true});
+    tokenizer = make_tokenizer(written.data.tokenizer);
   });
-  if (start == Start::resume) find_resume_point(out, world, samples_given);
+  Launch out{.deck = resolve(written, tokenizer->vocab(), DeviceKind::cpu),
+             .tokenizer = std::move(tokenizer),
+             .resumed = {},
+             .data = {},
+             .place = {Topology(written, world.size()), world.rank(), world},
+             .device = make_cpu_device(thread_count(written, world)),
+             .warnings = {},
+             .protect = {}};
+  if (start == Start::resume) find_resume_point(out, written.data.samples > 0);
   agree(world, [&] {
     const Deck& deck = out.deck;
-    out.data = open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch,
-                                  deck.model.vocab);
+    out.data = open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch, deck.model.vocab);
   });
   out.warnings.insert(out.warnings.end(), out.data.warnings.begin(), out.data.warnings.end());
-  out.place = {Topology(out.deck, world.size()), world.rank(), world};
-  out.device = make_cpu_device(thread_count(out.deck, world));
   return out;
 }
 
 std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::shared_ptr<const Dataset> dataset) {
   return std::make_unique<Loader>(
       std::move(dataset), LoaderShape{deck.schedule.micro_batch, deck.model.seq_len, deck.schedule.global_batch,
-                                      place.topology.data_rank(place.rank), place.topology.data_size(),
+                                      place.topology.index(data_axes, place.rank), place.topology.size(data_axes),
                                       deck.model.vocab});
 }
 

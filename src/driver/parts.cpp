@@ -11,12 +11,12 @@ namespace {
 
 StoreShape store_shape(const Deck& deck, const ParamTable& table, const Place& place) {
   const Coordinates at = place.topology.coordinates(place.rank);
-  return {table, at.tensor, place.topology.size(Axis::tensor), deck.parallel.zero, at.shard,
+  return {table, at.tp, place.topology.size(Axis::tp), deck.parallel.zero, at.shard,
           place.topology.size(Axis::shard), data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)};
 }
 
 std::int64_t micro_batches_of(const Deck& deck, const Place& place) {
-  return deck.schedule.global_batch / (deck.schedule.micro_batch * place.topology.data_size());
+  return deck.schedule.global_batch / (deck.schedule.micro_batch * place.topology.size(data_axes));
 }
 
 }  // namespace
@@ -27,14 +27,14 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
       device(on),
       kernels(on.kernels()),
       stream(on.make_stream("compute")),
-      table(make_param_table(deck.model, place.topology.size(Axis::tensor))),
+      table(make_param_table(deck.model, place.topology.size(Axis::tp))),
       shape(store_shape(deck, table, place)),
-      actions(make_schedule(deck.schedule.kind, {place.topology.size(Axis::pipeline),
-                                                 place.topology.coordinates(place.rank).pipeline, micro_batches()})),
+      actions(make_schedule(deck.schedule.kind, {place.topology.size(Axis::pp),
+                                                 place.topology.coordinates(place.rank).pp, micro_batches()})),
       params(shape, plan),
       grads(shape, plan, deck.parallel.bucket),
       optimizer(deck.optimizer, shape, plan),
-      stage(deck.model, place.topology.coordinates(place.rank).tensor, place.topology.size(Axis::tensor),
+      stage(deck.model, place.topology.coordinates(place.rank).tp, place.topology.size(Axis::tp),
             deck.precision.compute, {deck.schedule.micro_batch * deck.model.seq_len, slots_of(actions)}, plan),
       requests_(request(scratch_bytes)),
       arena(device, plan) {
@@ -60,8 +60,8 @@ Parts::Requests Parts::request(std::int64_t scratch_bytes) {
     const std::int64_t bytes = communicator_workspace(device.kind(), size);
     return bytes == 0 ? Slot{} : plan.request(Segment::comm, name, DType::uint8, {bytes});
   };
-  r.data_workspace = staging("data group staging", place.topology.data_size());
-  r.world_workspace = staging("world group staging", place.topology.world_size());
+  r.data_workspace = staging("data group staging", place.topology.size(data_axes));
+  r.world_workspace = staging("world group staging", place.topology.ranks());
   return r;
 }
 
@@ -72,8 +72,8 @@ std::unique_ptr<Communicator> Parts::communicator(const std::string& name, std::
 }
 
 void Parts::bind() {
-  data = communicator("data", place.topology.data_members(place.rank), requests_.data_workspace);
-  world = communicator("world", place.topology.world_members(), requests_.world_workspace);
+  data = communicator("data", place.topology.members(data_axes, place.rank), requests_.data_workspace);
+  world = communicator("world", place.topology.members(world_axes, place.rank), requests_.world_workspace);
   params.bind(arena, data.get());
   grads.bind(arena, data.get());
   optimizer.bind(arena);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "llmtrain/base/clock.hpp"
+#include "llmtrain/base/text.hpp"
 #include "llmtrain/checkpoint/saver.hpp"
 #include "llmtrain/config/dump.hpp"
 #include "llmtrain/data/loader.hpp"
@@ -25,7 +26,7 @@ SpeedOfLight speed_of_light(const Launch& launch) {
   SpeedOfLight light;
   light.flops = flops_per_token(launch.deck.model);
   light.peak = launch.device->peak_flops(data_dtype(launch.deck.precision.compute), &light.peak_formula);
-  light.ranks = launch.place.topology.world_size();
+  light.ranks = launch.place.topology.ranks();
   return light;
 }
 
@@ -114,8 +115,8 @@ class Run {
     TimerRange range(timers_, "checkpoint");
     CheckpointState state;
     state.step = step_;
-    state.run_id = run_id(deck_);
-    state.deck = format_checkpoint_deck(deck_);
+    state.run_id = digest(to_yaml(deck_, DumpFor::run_id));
+    state.deck = to_yaml(deck_, DumpFor::checkpoint);
     state.samples = deck_.data.samples;
     state.counters["skipped"] = skipped_;
     state.identity["tokenizer"] = launch_.tokenizer->digest();

@@ -53,7 +53,7 @@ void claim(const RunFolder& folder, const Launch& launch) {
                                       : "another run");
     if (deck.run.overwrite) empty(folder, deck);
   }
-  atomic_write(folder.deck(), format_deck(deck));
+  atomic_write(folder.deck(), to_yaml(deck));
 }
 
 }  // namespace

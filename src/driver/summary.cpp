@@ -16,10 +16,10 @@ std::string summary(const Launch& launch, const Measured& measured) {
                                  deck.run.steps, deck.schedule.global_batch, m.seq_len, grouped(step_tokens));
   text += fmt::format("  device   {}\n", launch.device->describe());
   text += fmt::format("  layout   {} rank{}: tensor {}, pipeline {}, data {} (ZeRO-{}); {} micro-batch{} of {} a rank\n",
-                      topology.world_size(), topology.world_size() == 1 ? "" : "s", topology.size(Axis::tensor),
-                      topology.size(Axis::pipeline), topology.data_size(), deck.parallel.zero,
-                      deck.schedule.global_batch / (deck.schedule.micro_batch * topology.data_size()),
-                      deck.schedule.global_batch == deck.schedule.micro_batch * topology.data_size() ? "" : "es",
+                      topology.ranks(), topology.ranks() == 1 ? "" : "s", topology.size(Axis::tp),
+                      topology.size(Axis::pp), topology.size(data_axes), deck.parallel.zero,
+                      deck.schedule.global_batch / (deck.schedule.micro_batch * topology.size(data_axes)),
+                      deck.schedule.global_batch == deck.schedule.micro_batch * topology.size(data_axes) ? "" : "es",
                       deck.schedule.micro_batch);
   text += fmt::format("  model    {} parameters: {} layers, hidden {}, heads {} ({} kv), ffn {}, vocabulary {}{}\n",
                       grouped(counts.total), m.layers, m.hidden, m.heads, m.kv_heads, m.ffn, m.vocab,

@@ -12,13 +12,13 @@ namespace llmtrain {
 
 namespace {
 
-Section matrix(std::string name, std::int64_t out, std::int64_t in, Split split, double stddev,
+Section matrix(std::string name, std::int64_t out, std::int64_t in, SplitAxis split, double stddev,
                std::int64_t units = 0) {
   return {std::move(name), {out, in}, split, {Init::Kind::normal, stddev}, units, 0};
 }
 
 StorageSpec norm_weight(std::string storage, std::string section, std::int64_t n) {
-  return {std::move(storage), {{std::move(section), {n}, Split::none, {Init::Kind::constant, 1.0}, 0, 0}}, false};
+  return {std::move(storage), {{std::move(section), {n}, SplitAxis::none, {Init::Kind::constant, 1.0}, 0, 0}}, false};
 }
 
 /// Adds storages to the table and to the lease being written.
@@ -49,15 +49,15 @@ void add_block(TableWriter& table, const ModelConfig& c, std::int64_t layer) {
   table.lease(fmt::format("block {}", layer));
   table.add(norm_weight(name + "norm_1", hf + "input_layernorm.weight", c.hidden));
   table.add({name + "qkv",
-             {matrix(hf + "self_attn.q_proj.weight", q_rows, c.hidden, Split::rows, std_in, c.heads),
-              matrix(hf + "self_attn.k_proj.weight", kv_rows, c.hidden, Split::rows, std_in, c.kv_heads),
-              matrix(hf + "self_attn.v_proj.weight", kv_rows, c.hidden, Split::rows, std_in, c.kv_heads)}});
-  table.add({name + "o", {matrix(hf + "self_attn.o_proj.weight", c.hidden, q_rows, Split::cols, std_out, c.heads)}});
+             {matrix(hf + "self_attn.q_proj.weight", q_rows, c.hidden, SplitAxis::rows, std_in, c.heads),
+              matrix(hf + "self_attn.k_proj.weight", kv_rows, c.hidden, SplitAxis::rows, std_in, c.kv_heads),
+              matrix(hf + "self_attn.v_proj.weight", kv_rows, c.hidden, SplitAxis::rows, std_in, c.kv_heads)}});
+  table.add({name + "o", {matrix(hf + "self_attn.o_proj.weight", c.hidden, q_rows, SplitAxis::cols, std_out, c.heads)}});
   table.add(norm_weight(name + "norm_2", hf + "post_attention_layernorm.weight", c.hidden));
   table.add({name + "gate_up",
-             {matrix(hf + "mlp.gate_proj.weight", c.ffn, c.hidden, Split::rows, std_in),
-              matrix(hf + "mlp.up_proj.weight", c.ffn, c.hidden, Split::rows, std_in)}});
-  table.add({name + "down", {matrix(hf + "mlp.down_proj.weight", c.hidden, c.ffn, Split::cols, std_out)}});
+             {matrix(hf + "mlp.gate_proj.weight", c.ffn, c.hidden, SplitAxis::rows, std_in),
+              matrix(hf + "mlp.up_proj.weight", c.ffn, c.hidden, SplitAxis::rows, std_in)}});
+  table.add({name + "down", {matrix(hf + "mlp.down_proj.weight", c.hidden, c.ffn, SplitAxis::cols, std_out)}});
 }
 
 }  // namespace
@@ -66,7 +66,7 @@ ParamTable make_param_table(const ModelConfig& c, int tensor_size) {
   ParamTable params;
   TableWriter table(params);
   const auto vocab_matrix = [&](const char* name) {
-    Section section = matrix(name, c.vocab, c.hidden, Split::rows, c.init_std);
+    Section section = matrix(name, c.vocab, c.hidden, SplitAxis::rows, c.init_std);
     section.padded_rows = padded_vocab(c, tensor_size);
     return section;
   };

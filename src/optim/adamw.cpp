@@ -2,7 +2,6 @@
 /// Moments and the update, storage by storage.
 #include "llmtrain/optim/adamw.hpp"
 
-#include "llmtrain/config/deck.hpp"
 
 namespace llmtrain {
 

@@ -36,12 +36,12 @@ SectionSlice slice_of(const Section& section, int rank, int size) {
   slice.rows = section.rows();
   slice.cols = section.cols();
   slice.stored_rows = padded_rows;
-  if (section.split == Split::none) {
+  if (section.split == SplitAxis::none) {
     slice.copies = size;
     slice.copy = rank;
     return slice;
   }
-  const bool by_rows = section.split == Split::rows;
+  const bool by_rows = section.split == SplitAxis::rows;
   const AxisPart part = cut(by_rows ? padded_rows : section.cols(), section.units, rank, size);
   slice.copies = part.copies;
   slice.copy = part.copy;

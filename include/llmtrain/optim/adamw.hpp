@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "llmtrain/backend/kernels.hpp"
+#include "llmtrain/config/deck.hpp"
 #include "llmtrain/parallel/stores.hpp"
 
 namespace llmtrain {

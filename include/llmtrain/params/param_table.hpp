@@ -11,7 +11,7 @@
 namespace llmtrain {
 
 /// Axis of a section's [rows, cols] that tensor parallelism cuts.
-enum class Split { none, rows, cols };
+enum class SplitAxis { none, rows, cols };
 
 /// How a section's values start.
 struct Init {
@@ -23,7 +23,7 @@ struct Init {
 struct Section {
   std::string name;                 ///< Hugging Face parameter name, e.g. "model.layers.0.self_attn.q_proj.weight"
   std::vector<std::int64_t> shape;  ///< true global shape: [out, in], or [n] for 1-D parameters
-  Split split = Split::none;
+  SplitAxis split = SplitAxis::none;
   Init init;
   /// Pieces along the split axis that are never cut (kv heads for K and V); with more tensor ranks than units each
   /// unit is held by several ranks. 0: every row or column is a unit.

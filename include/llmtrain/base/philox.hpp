@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "common/element.hpp"
+#include "llmtrain/base/inline.hpp"
 
 namespace llmtrain {
 
