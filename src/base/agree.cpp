@@ -5,8 +5,6 @@
 #include <new>
 #include <string>
 
-#include "llmtrain/base/error.hpp"
-
 namespace llmtrain {
 
 void agree(const MpiComm& comm, const std::function<void()>& check) {
@@ -30,7 +28,7 @@ void agree(const MpiComm& comm, const std::function<void()>& check) {
   if (first == nobody) return;
   auto agreed = static_cast<std::int64_t>(code);
   comm.broadcast(std::as_writable_bytes(std::span(&agreed, 1)), first);
-  throw Error(static_cast<ExitCode>(agreed), comm.broadcast(message, first));
+  throw AgreedError(static_cast<ExitCode>(agreed), comm.broadcast(message, first));
 }
 
 void agree_on_root(const MpiComm& comm, const std::function<void()>& check) {

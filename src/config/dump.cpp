@@ -124,9 +124,9 @@ struct Formatter {
 
 /// A deck whose paths are blanked, for the run id: equal training gives equal text wherever its files lie.
 Deck without_paths(Deck deck) {
-  for (DataSource& source : deck.data.train) source.prefix = "-";
-  for (DataSource& source : deck.data.valid) source.prefix = "-";
-  if (deck.data.tokenizer.file != "bytes") deck.data.tokenizer.file = "-";
+  for (DataSource& source : deck.data.train) source.prefix.assign(1, '-');
+  for (DataSource& source : deck.data.valid) source.prefix.assign(1, '-');
+  if (deck.data.tokenizer.file != "bytes") deck.data.tokenizer.file.assign(1, '-');
   return deck;
 }
 
