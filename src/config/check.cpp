@@ -19,8 +19,8 @@ void check_attention(const Deck& deck, Rules& rules) {
              nearest_divisors(m.heads, m.kv_heads));
   const bool splits = m.head_dim != 0 || m.hidden % m.heads == 0;
   rules.rule(splits, {"model.hidden", "model.heads", "model.head_dim"},
-             "model.hidden {} is not divisible by model.heads {}: hidden may be {}, or heads {}, or set model.head_dim", m.hidden,
-             m.heads, nearest_multiples(m.hidden, m.heads), nearest_divisors(m.hidden, m.heads));
+             "model.hidden {} is not divisible by model.heads {}: hidden may be {}, or heads {}, or set model.head_dim",
+             m.hidden, m.heads, nearest_multiples(m.hidden, m.heads), nearest_divisors(m.hidden, m.heads));
   const std::int64_t head_dim = m.head_dim != 0 ? m.head_dim : m.hidden / m.heads;
   rules.rule(!splits || m.positions != Positions::rope || (head_dim % 2 == 0 && head_dim > 0),
              {"model.head_dim", "model.hidden", "model.heads"},
@@ -36,23 +36,24 @@ void check_attention(const Deck& deck, Rules& rules) {
              "model.rope.scaling has no factor: set factor, or leave scaling out");
   rules.rule(s.factor == 0 || s.low_freq_factor < s.high_freq_factor,
              {"model.rope.scaling.high_freq_factor", "model.rope.scaling.low_freq_factor"},
-             "model.rope.scaling.low_freq_factor {} must be less than high_freq_factor {}", format_real(s.low_freq_factor),
-             format_real(s.high_freq_factor));
+             "model.rope.scaling.low_freq_factor {} must be less than high_freq_factor {}",
+             format_real(s.low_freq_factor), format_real(s.high_freq_factor));
 }
 
 void check_batches(const Deck& deck, Rules& rules) {
   const ScheduleConfig& s = deck.schedule;
-  rules.rule(s.global_batch % s.micro_batch == 0, {"schedule.global_batch", "schedule.micro_batch"},
-             "schedule.global_batch {} is not divisible by schedule.micro_batch {}: global_batch may be {}, or micro_batch {}",
-             s.global_batch, s.micro_batch, nearest_multiples(s.global_batch, s.micro_batch),
-             nearest_divisors(s.global_batch, s.micro_batch));
+  rules.rule(
+      s.global_batch % s.micro_batch == 0, {"schedule.global_batch", "schedule.micro_batch"},
+      "schedule.global_batch {} is not divisible by schedule.micro_batch {}: global_batch may be {}, or micro_batch {}",
+      s.global_batch, s.micro_batch, nearest_multiples(s.global_batch, s.micro_batch),
+      nearest_divisors(s.global_batch, s.micro_batch));
   std::int64_t sequences = 0;
   std::int64_t tokens = 0;
   const bool overflow = __builtin_mul_overflow(deck.run.steps, s.global_batch, &sequences) ||
                         __builtin_mul_overflow(sequences, deck.model.seq_len, &tokens);
   rules.rule(!overflow, {"run.steps", "schedule.global_batch", "model.seq_len"},
-             "run.steps {} x schedule.global_batch {} x model.seq_len {} is more than 2^63 tokens", deck.run.steps, s.global_batch,
-             deck.model.seq_len);
+             "run.steps {} x schedule.global_batch {} x model.seq_len {} is more than 2^63 tokens", deck.run.steps,
+             s.global_batch, deck.model.seq_len);
   rules.rule(s.chunks == 1 || s.kind == ScheduleKind::interleaved, {"schedule.chunks", "schedule.kind"},
              "schedule.chunks {} needs schedule.kind interleaved", s.chunks);
   rules.rule(s.recompute != Recompute::selective || !s.recompute_modules.empty(),
@@ -65,15 +66,16 @@ void check_split_of_model(const Deck& deck, Rules& rules) {
   const ParallelConfig& p = deck.parallel;
   const std::int64_t tokens = deck.schedule.micro_batch * m.seq_len;
   rules.rule(!p.sequence || tokens % p.tensor == 0, {"parallel.tensor", "schedule.micro_batch", "model.seq_len"},
-             "schedule.micro_batch x model.seq_len = {} x {} tokens are not divisible by parallel.tensor {}: tensor may be {}, or "
+             "schedule.micro_batch x model.seq_len = {} x {} tokens are not divisible by parallel.tensor {}: tensor "
+             "may be {}, or "
              "set parallel.sequence false",
              deck.schedule.micro_batch, m.seq_len, p.tensor, nearest_divisors(tokens, p.tensor));
   rules.rule(m.heads % p.tensor == 0, {"parallel.tensor", "model.heads"},
              "model.heads {} is not divisible by parallel.tensor {}: tensor may be {}", m.heads, p.tensor,
              nearest_divisors(m.heads, p.tensor));
   rules.rule(m.kv_heads % p.tensor == 0 || p.tensor % m.kv_heads == 0, {"parallel.tensor", "model.kv_heads"},
-             "neither of model.kv_heads {} and parallel.tensor {} divides the other: tensor may be {}", m.kv_heads, p.tensor,
-             nearest_divisors(m.kv_heads, p.tensor));
+             "neither of model.kv_heads {} and parallel.tensor {} divides the other: tensor may be {}", m.kv_heads,
+             p.tensor, nearest_divisors(m.kv_heads, p.tensor));
   rules.rule(m.ffn % p.tensor == 0, {"parallel.tensor", "model.ffn"},
              "model.ffn {} is not divisible by parallel.tensor {}: ffn may be {}", m.ffn, p.tensor,
              nearest_multiples(m.ffn, p.tensor));
@@ -82,9 +84,10 @@ void check_split_of_model(const Deck& deck, Rules& rules) {
              "schedule.kind interleaved needs parallel.pipeline of 2 or more");
   const std::int64_t stages = static_cast<std::int64_t>(p.pipeline) * (interleaved ? deck.schedule.chunks : 1);
   const std::int64_t units = m.layers + (p.count_embedding ? 1 : 0) + (p.count_head ? 1 : 0);
-  rules.rule(units >= stages, {"parallel.pipeline", "model.layers", "schedule.chunks"},
-             "model.layers {} is fewer than the {} pipeline stages (parallel.pipeline x schedule.chunks): at most {} stages",
-             m.layers, stages, units);
+  rules.rule(
+      units >= stages, {"parallel.pipeline", "model.layers", "schedule.chunks"},
+      "model.layers {} is fewer than the {} pipeline stages (parallel.pipeline x schedule.chunks): at most {} stages",
+      m.layers, stages, units);
   if (p.stage_layers.empty()) return;
   const auto given = static_cast<std::int64_t>(p.stage_layers.size());
   const std::int64_t sum = std::accumulate(p.stage_layers.begin(), p.stage_layers.end(), std::int64_t{0});
@@ -103,15 +106,15 @@ void check_optimizer(const Deck& deck, Rules& rules) {
   const std::int64_t horizon = o.decay_steps != 0 ? o.decay_steps : deck.run.steps;
   const std::string_view horizon_key = o.decay_steps != 0 ? "optimizer.decay_steps" : "run.steps";
   rules.rule(horizon == 0 || o.warmup_steps <= horizon, {"optimizer.warmup_steps", horizon_key},
-             "optimizer.warmup_steps {} is more than {} {}: set warmup_steps to at most {}", o.warmup_steps, horizon_key, horizon,
-             horizon);
+             "optimizer.warmup_steps {} is more than {} {}: set warmup_steps to at most {}", o.warmup_steps,
+             horizon_key, horizon, horizon);
   const bool wsd = o.schedule == LrSchedule::wsd;
   rules.rule(wsd || o.final_decay_steps == 0, {"optimizer.final_decay_steps", "optimizer.schedule"},
              "optimizer.final_decay_steps {} belongs to optimizer.schedule wsd", o.final_decay_steps);
   rules.rule(!wsd || horizon == 0 || o.warmup_steps + o.final_decay_steps <= horizon,
              {"optimizer.final_decay_steps", "optimizer.warmup_steps", horizon_key},
-             "optimizer.warmup_steps {} + optimizer.final_decay_steps {} is more than {} {}", o.warmup_steps, o.final_decay_steps,
-             horizon_key, horizon);
+             "optimizer.warmup_steps {} + optimizer.final_decay_steps {} is more than {} {}", o.warmup_steps,
+             o.final_decay_steps, horizon_key, horizon);
   rules.rule(deck.run.stop_after <= deck.run.steps, {"run.stop_after", "run.steps"},
              "run.stop_after {} is beyond run.steps {}", deck.run.stop_after, deck.run.steps);
   const PrecisionConfig& p = deck.precision;
@@ -173,8 +176,9 @@ void check_values(const Deck& deck, const DeckOrigin& origin, Findings& findings
 
 void check_data(const Deck& deck, const DeckOrigin& origin, Findings& findings) {
   Rules rules(origin, findings);
-  rules.rule(!deck.data.train.empty(), {"data.train"},
-             "data.train names no dataset: set it to the prefix that llmtrain preprocess wrote, e.g. [corpus_text_document]");
+  rules.rule(
+      !deck.data.train.empty(), {"data.train"},
+      "data.train names no dataset: set it to the prefix that llmtrain preprocess wrote, e.g. [corpus_text_document]");
   rules.rule(share_of_training(deck) != 0, {"data.split"},
              "data.split '{}' leaves nothing for training: its first share is 0", deck.data.split);
 }

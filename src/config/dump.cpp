@@ -58,7 +58,8 @@ class Writer {
   std::string indent() const { return std::string(2 * groups_.size(), ' '); }
 
   void comment(const Key& key) {
-    const std::string text = fmt::format("{} Takes {}; default {}.", key.facts.meaning, key.takes(), key.default_text());
+    const std::string text =
+        fmt::format("{} Takes {}; default {}.", key.facts.meaning, key.takes(), key.default_text());
     std::string line;
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = std::min(text.find(' ', at), text.size());
@@ -85,7 +86,8 @@ std::string source_text(const DataSource& source) {
 }
 
 std::string tokenizer_text(const TokenizerConfig& tokenizer) {
-  if (tokenizer.pattern.empty() && tokenizer.special.empty() && tokenizer.eod.empty()) return quote_yaml(tokenizer.file);
+  if (tokenizer.pattern.empty() && tokenizer.special.empty() && tokenizer.eod.empty())
+    return quote_yaml(tokenizer.file);
   std::string out = fmt::format("{{file: {}", quote_yaml(tokenizer.file));
   if (!tokenizer.pattern.empty()) out += fmt::format(", pattern: {}", quote_yaml(tokenizer.pattern));
   if (!tokenizer.special.empty()) {
@@ -152,8 +154,8 @@ std::string format_value(const Key& key, const Deck& deck) {
 
 std::string quote_yaml(std::string_view text) {
   const auto safe = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.' ||
-           c == '/';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.' || c == '/';
   };
   // Words that some YAML reader takes for something else than text.
   static constexpr std::array words{"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
@@ -180,8 +182,10 @@ std::string to_yaml(const Deck& deck, DumpFor use) {
 }
 
 std::string to_commented_yaml(const Deck& deck) {
-  return "# A deck of llmtrain with every key: its meaning, what it takes, its default. A deck needs only the keys that\n"
-         "# differ from their defaults. Whole numbers may be written as 1e6. Paths are relative to the current directory.\n" +
+  return "# A deck of llmtrain with every key: its meaning, what it takes, its default. A deck needs only the keys "
+         "that\n"
+         "# differ from their defaults. Whole numbers may be written as 1e6. Paths are relative to the current "
+         "directory.\n" +
          dump(deck, DumpFor::run, true);
 }
 

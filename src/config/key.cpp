@@ -54,7 +54,7 @@ struct KindText {
   std::string operator()(const std::vector<std::int64_t>*) const { return list("whole numbers"); }
   std::string operator()(const std::vector<double>*) const { return list("numbers"); }
   std::string operator()(const std::vector<std::string>*) const {
-    return list(facts.key_names ? "blocks and keys (BLOCK or BLOCK.KEY)"
+    return list(facts.key_names       ? "blocks and keys (BLOCK or BLOCK.KEY)"
                 : facts.names.empty() ? "texts"
                                       : fmt::format("names out of {}", fmt::join(facts.names, ", ")));
   }
@@ -135,8 +135,9 @@ std::string Key::default_text() const {
 }
 
 const std::vector<Block>& deck_blocks() {
-  static const std::vector<Block> blocks{run_block(),       model_block(), parallel_block(),   schedule_block(), precision_block(),
-                                         optimizer_block(), data_block(),  checkpoint_block(), output_block()};
+  static const std::vector<Block> blocks{run_block(),      model_block(),      parallel_block(),
+                                         schedule_block(), precision_block(),  optimizer_block(),
+                                         data_block(),     checkpoint_block(), output_block()};
   return blocks;
 }
 

@@ -52,8 +52,9 @@ class DeckReader {
   void read_group(const Node& value, const std::string& path) {
     if (value.kind == Node::Kind::map) return read_map(value, path);
     const bool colon = value.is_text() && value.text.find(':') != std::string::npos;
-    findings_.add(fmt::format("{}: {}: {} stands here; it takes a map of keys (see llmtrain help {}){}", value.place.text(),
-                              path, value.kind_name(), path, colon ? "; a space is needed after a colon" : ""));
+    findings_.add(fmt::format("{}: {}: {} stands here; it takes a map of keys (see llmtrain help {}){}",
+                              value.place.text(), path, value.kind_name(), path,
+                              colon ? "; a space is needed after a colon" : ""));
   }
 
   void unknown(const Node& name, const std::string& prefix) {
@@ -177,11 +178,12 @@ Deck parse_deck(std::string_view text, const std::string& name, std::span<const 
   DeckOrigin origin{.name = name, .places = {}, .broken = {}};
   Node tree = parse_tree(text, name, false, findings);
   if (tree.kind != Node::Kind::map && findings.empty()) {
-    findings.add(tree.kind == Node::Kind::null
-                     ? fmt::format("{}: the deck is empty; llmtrain print-deck shows every key", name)
-                     : fmt::format("{}: {} stands where blocks (run:, model:, ...) are needed{}", tree.place.text(),
-                                   tree.kind_name(),
-                                   tree.text.find(':') != std::string::npos ? "; a space is needed after a colon" : ""));
+    findings.add(
+        tree.kind == Node::Kind::null
+            ? fmt::format("{}: the deck is empty; llmtrain print-deck shows every key", name)
+            : fmt::format("{}: {} stands where blocks (run:, model:, ...) are needed{}", tree.place.text(),
+                          tree.kind_name(),
+                          tree.text.find(':') != std::string::npos ? "; a space is needed after a colon" : ""));
   }
   const bool readable = tree.kind == Node::Kind::map;
   Node command_line = override_tree(overrides, findings);

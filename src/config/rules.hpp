@@ -20,7 +20,8 @@ class Rules {
 
   /// Reports the message unless `holds`; silent if one of `keys` could not be read, for then it holds a default.
   template <class... Args>
-  void rule(bool holds, std::initializer_list<std::string_view> keys, fmt::format_string<Args...> format, Args&&... args) {
+  void rule(bool holds, std::initializer_list<std::string_view> keys, fmt::format_string<Args...> format,
+            Args&&... args) {
     if (holds || origin_.any_broken(keys)) return;
     findings_.add(origin_.place(keys) + ": " + fmt::format(format, std::forward<Args>(args)...));
   }

@@ -53,7 +53,8 @@ class Builder : public YAML::EventHandler {
     stop(mark, "aliases (*name) are not allowed in a deck; write the value out");
   }
 
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
     const bool quoted = tag == "!" && starts_quoted(mark);
     check(mark, quoted ? "?" : tag, anchor);
     Node node = make(mark, quoted ? Node::Kind::quoted : Node::Kind::plain);
@@ -135,7 +136,8 @@ class Builder : public YAML::EventHandler {
       }
       const auto [first, is_new] = seen.emplace(key.text, key.place);
       if (!is_new) {
-        const std::string where = command_line_ ? "" : "; it is first set in line " + std::to_string(first->second.line);
+        const std::string where =
+            command_line_ ? "" : "; it is first set in line " + std::to_string(first->second.line);
         findings_.add(key.place.text() + ": duplicate key '" + key.text + "'" + where);
         continue;
       }

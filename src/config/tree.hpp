@@ -22,7 +22,7 @@ struct Place {
 struct Node {
   enum class Kind { null, plain, quoted, list, map };
   Kind kind = Kind::null;
-  std::string text;         ///< of plain and quoted
+  std::string text;  ///< of plain and quoted
   Place place;
   std::vector<Node> keys;   ///< of a map; always plain or quoted
   std::vector<Node> items;  ///< of a list; or the values of a map, beside their keys

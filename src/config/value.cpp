@@ -131,9 +131,8 @@ class ValueReader {
       wrong(node, fmt::format("{} stands here", node.kind_name()));
       return false;
     }
-    const bool control = std::any_of(node.text.begin(), node.text.end(), [](char c) {
-      return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-    });
+    const bool control = std::any_of(node.text.begin(), node.text.end(),
+                                     [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
     if (control) wrong(node, "the text holds a control character");
     return !control;
   }

@@ -18,11 +18,15 @@ std::string general_help() {
       "llmtrain: pre-trains large language models\n\n"
       "  llmtrain DECK [block.key=value ...]    train as DECK says (under mpirun: one process a rank)\n"
       "  llmtrain COMMAND [arguments]\n\nCommands:\n";
-  for (const Tool& tool : tools()) out += fmt::format("  {:<12} {}\n  {:<12} {}\n", tool.name, tool.meaning, "", tool.arguments);
-  out += "\nOptions:\n  --help, -h     show this\n  --version, -V  show what this build was made from\n\nBlocks of a deck:\n";
+  for (const Tool& tool : tools())
+    out += fmt::format("  {:<12} {}\n  {:<12} {}\n", tool.name, tool.meaning, "", tool.arguments);
+  out +=
+      "\nOptions:\n  --help, -h     show this\n  --version, -V  show what this build was made from\n\nBlocks of a "
+      "deck:\n";
   for (const Block& block : deck_blocks()) out += fmt::format("  {:<12} {}\n", block.name, block.meaning);
   return out +
-         "\nllmtrain print-deck shows every key; llmtrain help KEY explains one (optimizer.lr, lr); llmtrain help exit-codes\n"
+         "\nllmtrain print-deck shows every key; llmtrain help KEY explains one (optimizer.lr, lr); llmtrain help "
+         "exit-codes\n"
          "says what the program returns.\n";
 }
 

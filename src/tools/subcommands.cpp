@@ -13,10 +13,10 @@ namespace {
 
 // In the order of --help.
 constexpr std::array rows{
-    Tool{"print-deck", "[DECK [block.key=value ...]]", "Print every key with default and meaning, or a deck resolved.", false,
-         tool_print_deck},
-    Tool{"help", "[KEY | BLOCK | COMMAND | exit-codes]", "Explain a key, a block of keys, a command or the exit codes.", false,
-         tool_help},
+    Tool{"print-deck", "[DECK [block.key=value ...]]", "Print every key with default and meaning, or a deck resolved.",
+         false, tool_print_deck},
+    Tool{"help", "[KEY | BLOCK | COMMAND | exit-codes]", "Explain a key, a block of keys, a command or the exit codes.",
+         false, tool_help},
 };
 
 constexpr Tool train{"", "DECK [block.key=value ...]", "Train as DECK says.", true, tool_train};
@@ -45,7 +45,8 @@ const Tool* find_tool(std::string_view name) {
 }
 
 Command choose_command(Arguments arguments) {
-  require(!arguments.empty(), ExitCode::usage, "a deck or a command is needed: llmtrain DECK [block.key=value ...] (see llmtrain --help)");
+  require(!arguments.empty(), ExitCode::usage,
+          "a deck or a command is needed: llmtrain DECK [block.key=value ...] (see llmtrain --help)");
   const std::string& first = arguments[0];
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   if (first == "--help" || first == "-h") return {*find_tool("help"), {}};

@@ -24,9 +24,7 @@ std::string other_value(const Key& key) {
     std::string operator()(const std::string*) const {
       return key.facts.names.empty() ? "'it''s \"x\" \\ #1: é'" : std::string(key.facts.names.back());
     }
-    std::string operator()(const Choice& c) const {
-      return std::string(key.facts.names.at(c.get(c.at) == 0 ? 1 : 0));
-    }
+    std::string operator()(const Choice& c) const { return std::string(key.facts.names.at(c.get(c.at) == 0 ? 1 : 0)); }
     std::string operator()(const std::vector<std::int64_t>*) const { return "[3, 1]"; }
     std::string operator()(const std::vector<double>*) const { return "[0.1, 0.3]"; }
     std::string operator()(const std::vector<std::string>*) const {
@@ -150,8 +148,9 @@ TEST_CASE("preset first, then the deck, then the command line") {
 }
 
 TEST_CASE("command line values") {
-  const std::vector<std::string> overrides{"model.rope.theta=1e4", "data.split=98,2,0", "data.train=[a, {prefix: b, weight: 2}]",
-                                           "run={seed: 7, steps: 1e3}", "run.max_walltime=1:02:03"};
+  const std::vector<std::string> overrides{"model.rope.theta=1e4", "data.split=98,2,0",
+                                           "data.train=[a, {prefix: b, weight: 2}]", "run={seed: 7, steps: 1e3}",
+                                           "run.max_walltime=1:02:03"};
   const Deck deck = parse_deck("run: {steps: 5}", "deck.yaml", overrides);
   CHECK(deck.model.rope.theta == 1e4);
   CHECK(deck.data.split == "98,2,0");
@@ -164,8 +163,9 @@ TEST_CASE("command line values") {
   CHECK(contains(deck_error("{}", {"run.steps=30", "run.steps=30"}), "'steps' is given twice on the command line"));
   CHECK(contains(deck_error("{}", {"run={steps: 30}", "run.steps=30"}), "given twice"));
   CHECK(contains(deck_error("{}", {"run.steps="}), "run.steps: has no value"));
-  CHECK(contains(deck_error("{}", {"steps=30"}), "command line: steps=30: unknown key 'steps' at the top level; did you mean "
-                                                "'run.steps'?"));
+  CHECK(contains(deck_error("{}", {"steps=30"}),
+                 "command line: steps=30: unknown key 'steps' at the top level; did you mean "
+                 "'run.steps'?"));
   CHECK(contains(deck_error("{}", {"run.steps"}, {}, ExitCode::usage), "block.key=value"));
   CHECK(contains(deck_error("{}", {"--steps=5"}, {}, ExitCode::usage), "block.key=value"));
   CHECK(contains(deck_error("{}", {std::string(100000, '.') + "=1"}), "unknown key"));
@@ -177,7 +177,8 @@ TEST_CASE("tokenizers: text or map; dotted keys change one field") {
   CHECK(deck.data.tokenizer.pattern == "gpt2");
   CHECK(deck.data.tokenizer.eod == "</s>");
   const std::vector<std::string> whole{"data.tokenizer=bytes"};
-  CHECK(parse_deck("data: {tokenizer: {file: t.json, pattern: gpt2}}", "deck.yaml", whole).data.tokenizer.pattern.empty());
+  CHECK(parse_deck("data: {tokenizer: {file: t.json, pattern: gpt2}}", "deck.yaml", whole)
+            .data.tokenizer.pattern.empty());
   CHECK(contains(deck_error("data: {tokenizer: {eod: x}}"), "bytes takes no pattern"));
   CHECK(contains(deck_error("data: {tokenizer: {file: f, specail: {}}}"), "did you mean 'special'?"));
   CHECK(contains(deck_error("data: {tokenizer: {file: f, special: {a: -1}}}"), "is negative"));
@@ -188,18 +189,22 @@ TEST_CASE("unknown keys: place and suggestion") {
         "deck.yaml:3:3: unknown key 'learing_rate' in 'optimizer'; did you mean 'lr'?");
   CHECK(deck_error("model: {d_model: 8}") == "deck.yaml:1:9: unknown key 'd_model' in 'model'; did you mean 'hidden'?");
   CHECK(contains(deck_error("model: {n_head: 8}"), "did you mean 'heads'?"));
-  CHECK(contains(deck_error("optimiser: {lr: 1}"), "unknown key 'optimiser' at the top level; did you mean 'optimizer'?"));
+  CHECK(contains(deck_error("optimiser: {lr: 1}"),
+                 "unknown key 'optimiser' at the top level; did you mean 'optimizer'?"));
   CHECK(contains(deck_error("run: {lr: 1}"), "did you mean 'optimizer.lr'?"));
-  CHECK(contains(deck_error("model: {rope: {tetha: 1}}"), "unknown key 'tetha' in 'model.rope'; did you mean 'theta'?"));
+  CHECK(
+      contains(deck_error("model: {rope: {tetha: 1}}"), "unknown key 'tetha' in 'model.rope'; did you mean 'theta'?"));
   CHECK(deck_error("run: {zzqqxx: 1}") == "deck.yaml:1:7: unknown key 'zzqqxx' in 'run'");
   CHECK(contains(deck_error("checkpoint: {allow: [data.tokeniser]}"), "did you mean 'data.tokenizer'?"));
 }
 
 TEST_CASE("all mistakes are reported at once, one a line") {
-  const std::string message = deck_error("run: {steps: -1, device: gpu}\nmodel: {hidden: 250, tied: yes}\n", {"optimizer.lr=x"});
+  const std::string message =
+      deck_error("run: {steps: -1, device: gpu}\nmodel: {hidden: 250, tied: yes}\n", {"optimizer.lr=x"});
   CHECK(std::count(message.begin(), message.end(), '\n') == 4);
   CHECK(contains(message, "deck.yaml:1:14: run.steps: '-1' is out of range"));
-  CHECK(contains(message, "deck.yaml:2:17: model.hidden 250 is not divisible by model.heads 8: hidden may be 248 or 256"));
+  CHECK(contains(message,
+                 "deck.yaml:2:17: model.hidden 250 is not divisible by model.heads 8: hidden may be 248 or 256"));
 }
 
 TEST_CASE("the run id does not depend on names, paths, output and threads") {
@@ -207,7 +212,8 @@ TEST_CASE("the run id does not depend on names, paths, output and threads") {
     return to_yaml(parse_deck("data: {train: [a]}", "deck.yaml", overrides), DumpFor::run_id);
   };
   const std::string base = id({});
-  CHECK(id({"run.name=x", "run.dir=y", "checkpoint.dir=z", "run.threads=3", "output.log_every=7", "data.train=[/b/a]"}) == base);
+  CHECK(id({"run.name=x", "run.dir=y", "checkpoint.dir=z", "run.threads=3", "output.log_every=7",
+            "data.train=[/b/a]"}) == base);
   CHECK(id({"checkpoint.resume=x/y"}) == base);
   CHECK(id({"run.seed=1"}) != base);
   CHECK(id({"data.train=[a, b]"}) != base);

@@ -13,8 +13,8 @@
 namespace llmtrain {
 
 /// The error message of this deck text, or "" if it is read; the code of any error must be `code`.
-inline std::string deck_error(const std::string& text, const std::vector<std::string>& overrides = {}, DeckChecks checks = {},
-                              ExitCode code = ExitCode::configuration) {
+inline std::string deck_error(const std::string& text, const std::vector<std::string>& overrides = {},
+                              DeckChecks checks = {}, ExitCode code = ExitCode::configuration) {
   try {
     parse_deck(text, "deck.yaml", overrides, checks);
   } catch (const Error& error) {

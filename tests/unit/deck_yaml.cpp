@@ -14,7 +14,8 @@ using namespace llmtrain;
 TEST_CASE("duplicate keys name both lines") {
   CHECK(deck_error("optimizer:\n  lr: 0.1\n  eps: 1e-8\n  \"lr\": 0.2\n") ==
         "deck.yaml:4:3: duplicate key 'lr'; it is first set in line 2");
-  CHECK(contains(deck_error("run: {}\nmodel: {}\nrun: {}\n"), "deck.yaml:3:1: duplicate key 'run'; it is first set in line 1"));
+  CHECK(contains(deck_error("run: {}\nmodel: {}\nrun: {}\n"),
+                 "deck.yaml:3:1: duplicate key 'run'; it is first set in line 1"));
   CHECK(contains(deck_error("{}", {"run={steps: 1, steps: 2}"}), "duplicate key 'steps'"));
 }
 
@@ -31,8 +32,15 @@ TEST_CASE("anchors, aliases, tags, merge keys and second documents are errors") 
   CHECK(contains(deck_error("{}\n{}\n"), "deck.yaml:2:1"));
   CHECK(deck_error("---\nrun: {}\n...\n").empty());
   CHECK_FALSE(deck_error("%YAML 9\n---\nrun: {}\n").empty());
-  for (const std::string junk : {"!", "&", "*", "*x", "|", ">", "?", ":", "-", "@", "`", "%", "[", "{", "]", "}", "'", "\"", "? [",
-                                 "run: [", "run: {steps: 1", "run: 'x", "[a]: {}", "? {a: 1}\n: 2", "run:x", "- a\n- b", "5"}) {
+  for (const std::string junk : {"!",       "&",        "*",
+                                 "*x",      "|",        ">",
+                                 "?",       ":",        "-",
+                                 "@",       "`",        "%",
+                                 "[",       "{",        "]",
+                                 "}",       "'",        "\"",
+                                 "? [",     "run: [",   "run: {steps: 1",
+                                 "run: 'x", "[a]: {}",  "? {a: 1}\n: 2",
+                                 "run:x",   "- a\n- b", "5"}) {
     CAPTURE(junk);
     CHECK_FALSE(deck_error(junk).empty());
   }
@@ -43,9 +51,38 @@ TEST_CASE("whole numbers") {
     CAPTURE(good);
     CHECK(parse_deck("run: {steps: " + good + "}", "d").run.steps == 30);
   }
-  for (const std::string bad : {"030", "0x1e", "0o36", "0b11", "1.5", "3e-1", "1_000", "1,000", "'30'", "\"30\"", ".nan", ".inf",
-                                "-.inf", "NaN", "true", "~", "null", "", "[30]", "{a: 30}", "3 0", "1e400", "99999999999999999999",
-                                "9223372036854775808", "-1", "1e10", "thirty", "30steps", "1:30", "-", "e5", "."}) {
+  for (const std::string bad : {"030",
+                                "0x1e",
+                                "0o36",
+                                "0b11",
+                                "1.5",
+                                "3e-1",
+                                "1_000",
+                                "1,000",
+                                "'30'",
+                                "\"30\"",
+                                ".nan",
+                                ".inf",
+                                "-.inf",
+                                "NaN",
+                                "true",
+                                "~",
+                                "null",
+                                "",
+                                "[30]",
+                                "{a: 30}",
+                                "3 0",
+                                "1e400",
+                                "99999999999999999999",
+                                "9223372036854775808",
+                                "-1",
+                                "1e10",
+                                "thirty",
+                                "30steps",
+                                "1:30",
+                                "-",
+                                "e5",
+                                "."}) {
     CAPTURE(bad);
     const std::string message = deck_error("run:\n  steps: " + bad + "\n");
     CHECK(message.starts_with("deck.yaml:2:"));
@@ -60,8 +97,8 @@ TEST_CASE("whole numbers") {
 }
 
 TEST_CASE("real numbers do not depend on the locale") {
-  for (const std::string bad : {".nan", ".inf", "nan", "inf", "-inf", "0x1p3", "1e999", "1e-999", "0,5", "'0.5'", "1.2.3", "00.5",
-                                "1e", "--1", "1e5.0", "0.5f"}) {
+  for (const std::string bad : {".nan", ".inf", "nan", "inf", "-inf", "0x1p3", "1e999", "1e-999", "0,5", "'0.5'",
+                                "1.2.3", "00.5", "1e", "--1", "1e5.0", "0.5f"}) {
     CAPTURE(bad);
     CHECK(contains(deck_error("optimizer: {schedule: constant, lr: " + bad + "}"), "deck.yaml:1:"));
   }
@@ -130,7 +167,8 @@ TEST_CASE("size, depth and node limits") {
 }
 
 TEST_CASE("no mutation of a deck makes the reader do anything but accept or refuse") {
-  const std::string good = "run: {steps: 30, name: 'x'}\nmodel:\n  rope: {theta: 1e4}\ndata:\n  train: [a, {prefix: b}]\n";
+  const std::string good =
+      "run: {steps: 30, name: 'x'}\nmodel:\n  rope: {theta: 1e4}\ndata:\n  train: [a, {prefix: b}]\n";
   const std::string bytes = "{}[]:,-?*&!|>'\"%@`#\n \t\r0aA~.\\\x01\x80";
   std::mt19937 random(7);
   for (int i = 0; i < 3000; ++i) {

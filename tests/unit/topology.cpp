@@ -23,7 +23,8 @@ ParallelConfig layout(int tensor, int pipeline, int shard, RankOrder order) {
   return parallel;
 }
 
-const std::vector<AxisSet> axis_sets{Axis::tp, Axis::cp, Axis::shard, Axis::replicate, Axis::pp, data_axes, model_axes, world_axes};
+const std::vector<AxisSet> axis_sets{Axis::tp, Axis::cp,  Axis::shard, Axis::replicate,
+                                     Axis::pp, data_axes, model_axes,  world_axes};
 
 void check_groups(const Topology& topology, AxisSet axes) {
   std::vector<int> seen(static_cast<std::size_t>(topology.ranks()));

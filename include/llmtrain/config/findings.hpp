@@ -14,9 +14,9 @@ namespace llmtrain {
 
 /// Where the keys of a deck came from.
 struct DeckOrigin {
-  std::string name = "deck";                              ///< the deck's file name
-  std::map<std::string, std::string, std::less<>> places; ///< key -> "deck.yaml:12:5" or "command line: run.steps=5"
-  std::set<std::string, std::less<>> broken;              ///< keys whose value could not be read
+  std::string name = "deck";                               ///< the deck's file name
+  std::map<std::string, std::string, std::less<>> places;  ///< key -> "deck.yaml:12:5" or "command line: run.steps=5"
+  std::set<std::string, std::less<>> broken;               ///< keys whose value could not be read
 
   /// Place of the first of `keys` that was written anywhere; the deck's name if all are defaults.
   std::string place(std::initializer_list<std::string_view> keys) const;

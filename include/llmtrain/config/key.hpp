@@ -49,17 +49,17 @@ using Slot = std::variant<std::int64_t*, int*, double*, bool*, std::string*, Cho
 
 /// What a row says beside name and member.
 struct Facts {
-  std::string_view meaning{};              ///< one line, ends with a full stop
-  Range range{};                           ///< of the number, or of each number of a list
-  std::string_view unit{};                 ///< "steps", "sequences", ...; empty: none
-  std::vector<std::string_view> names{};   ///< accepted words: of an enum in its order, of a text, of list items
-  std::vector<std::string_view> also{};    ///< what other programs call it; used for suggestions only
-  std::size_t length = 0;                  ///< of a list; 0: any
-  bool may_be_empty = false;               ///< a text that may be ""
-  bool duration = false;                   ///< seconds, or H:MM:SS
-  bool key_names = false;                  ///< items name blocks or keys of the deck
-  bool in_run_id = true;                   ///< false: paths, names, output and thread keys
-  bool in_checkpoint = true;               ///< false: left out of the deck that a checkpoint stores
+  std::string_view meaning{};             ///< one line, ends with a full stop
+  Range range{};                          ///< of the number, or of each number of a list
+  std::string_view unit{};                ///< "steps", "sequences", ...; empty: none
+  std::vector<std::string_view> names{};  ///< accepted words: of an enum in its order, of a text, of list items
+  std::vector<std::string_view> also{};   ///< what other programs call it; used for suggestions only
+  std::size_t length = 0;                 ///< of a list; 0: any
+  bool may_be_empty = false;              ///< a text that may be ""
+  bool duration = false;                  ///< seconds, or H:MM:SS
+  bool key_names = false;                 ///< items name blocks or keys of the deck
+  bool in_run_id = true;                  ///< false: paths, names, output and thread keys
+  bool in_checkpoint = true;              ///< false: left out of the deck that a checkpoint stores
 };
 
 /// One key: its full name, its place in a Deck, and what is known of it.
@@ -99,7 +99,7 @@ std::string suggest_key(std::string_view prefix, std::string_view name);
 template <class B>
 class Rows {
  public:
-  Rows(std::string block, B Deck::* where) : block_(std::move(block)), where_(where) {}
+  Rows(std::string block, B Deck::*where) : block_(std::move(block)), where_(where) {}
 
   template <class Member>
   Key operator()(std::string_view name, Member member, Facts facts) const {
@@ -118,7 +118,7 @@ class Rows {
 
  private:
   std::string block_;
-  B Deck::* where_;
+  B Deck::*where_;
 };
 
 // One function a block, in src/config/blocks/NAME.cpp.

@@ -12,9 +12,9 @@ namespace llmtrain {
 
 /// Parses the arguments of subcommand `tool`. Options are not guessed from their beginnings. Throws Error(usage) for
 /// what Boost refuses: unknown or repeated options, missing values.
-boost::program_options::variables_map parse_options(std::string_view tool, Arguments arguments,
-                                                    const boost::program_options::options_description& options,
-                                                    const boost::program_options::positional_options_description& positional);
+boost::program_options::variables_map parse_options(
+    std::string_view tool, Arguments arguments, const boost::program_options::options_description& options,
+    const boost::program_options::positional_options_description& positional);
 
 /// Usage line, meaning and options of `tool`, for its --help.
 std::string tool_usage(std::string_view tool, const boost::program_options::options_description& options);

@@ -65,7 +65,9 @@ Block precision_block() {
                    .names = {"fp32", "bf16"},
                    .also = {"communication_data_type", "grad_reduce_in_bf16", "reduce_dtype"}}),
               row("moments", &P::moments,
-                  {.meaning = "Adam's two moments.", .names = {"fp32", "bf16"}, .also = {"exp_avg_dtype", "optimizer_dtype"}}),
+                  {.meaning = "Adam's two moments.",
+                   .names = {"fp32", "bf16"},
+                   .also = {"exp_avg_dtype", "optimizer_dtype"}}),
           }};
 }
 

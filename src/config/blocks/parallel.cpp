@@ -36,7 +36,8 @@ std::vector<Key> axis_keys(const Rows<P>& row) {
            .names = {"tp-dp-pp", "tp-pp-dp"},
            .also = {"rank_order"}}),
       row("stage_layers", &P::stage_layers,
-          {.meaning = "Layers of each pipeline stage (of each chunk of each stage if interleaved); [] = as even as can be.",
+          {.meaning =
+               "Layers of each pipeline stage (of each chunk of each stage if interleaved); [] = as even as can be.",
            .range = Range::between(1, 10000),
            .unit = "layers",
            .also = {"pipeline_model_parallel_layout", "layers_per_stage"}}),
@@ -106,8 +107,8 @@ Block schedule_block() {
               {.meaning = "Sequences that go through a rank's model at once.",
                .range = Range::between(1, 1e6),
                .unit = "sequences",
-               .also = {"micro_batch_size", "train_micro_batch_size_per_gpu", "per_device_train_batch_size", "batch_size",
-                        "local_batch_size"}}),
+               .also = {"micro_batch_size", "train_micro_batch_size_per_gpu", "per_device_train_batch_size",
+                        "batch_size", "local_batch_size"}}),
           row("global_batch", &S::global_batch,
               {.meaning = "Sequences of one update, over all ranks and micro-batches.",
                .range = Range::between(1, 1e9),
@@ -118,7 +119,8 @@ Block schedule_block() {
                .names = {"none", "selective", "block"},
                .also = {"recompute_granularity", "activation_checkpointing", "gradient_checkpointing"}}),
           row("recompute_modules", &S::recompute_modules,
-              {.meaning = "What recompute: selective computes again.", .names = {"norm", "activation", "attention", "mlp"}}),
+              {.meaning = "What recompute: selective computes again.",
+               .names = {"norm", "activation", "attention", "mlp"}}),
       }};
 }
 

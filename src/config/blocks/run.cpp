@@ -11,14 +11,17 @@ Block run_block() {
       "run",
       "Name, length, device and folder of the run.",
       {
-          row("name", &R::name, {.meaning = "Name of the run, for people.", .also = {"run_name", "job_name"}, .in_run_id = false}),
+          row("name", &R::name,
+              {.meaning = "Name of the run, for people.", .also = {"run_name", "job_name"}, .in_run_id = false}),
           row("seed", &R::seed,
-              {.meaning = "Seed of the initial weights, of dropout and, unless data.seed says otherwise, of the sample order.",
+              {.meaning =
+                   "Seed of the initial weights, of dropout and, unless data.seed says otherwise, of the sample order.",
                .range = Range::at_least(0),
                .also = {"random_seed", "manual_seed"}}),
           row("steps", &R::steps,
-              {.meaning = "Updates in the whole training: the horizon of learning rate and sample order; 0 saves the initial "
-                          "state and stops.",
+              {.meaning =
+                   "Updates in the whole training: the horizon of learning rate and sample order; 0 saves the initial "
+                   "state and stops.",
                .range = Range::between(0, 1e9),
                .unit = "steps",
                .also = {"train_iters", "max_steps", "num_steps", "max_iters", "total_steps", "iterations"}}),
