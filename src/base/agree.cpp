@@ -5,8 +5,6 @@
 #include <new>
 #include <string>
 
-#include "llmtrain/base/error.hpp"
-
 namespace llmtrain {
 
 void agree(const MpiComm& comm, const std::function<void()>& check) {

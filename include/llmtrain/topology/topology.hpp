@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Where each rank stands in the parallel layout: axes, coordinates, groups. Arithmetic only, for any number of ranks.
+#pragma once
+
+#include <array>
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include "llmtrain/config/deck.hpp"
+
+namespace llmtrain {
+
+/// The axes of the layout: tensor, context (size 1 for now), ZeRO shards, their replicas, pipeline stages.
+enum class Axis { tp, cp, shard, replicate, pp };
+inline constexpr int axis_count = 5;
+
+std::string_view name_of(Axis axis);
+
+/// Several axes together; a group of a set holds the ranks that differ only along its axes.
+class AxisSet {
+ public:
+  constexpr AxisSet(Axis axis) : bits_(1U << static_cast<unsigned>(axis)) {}  // NOLINT: one axis is a set
+  constexpr AxisSet(std::initializer_list<Axis> axes) {
+    for (const Axis axis : axes) bits_ |= 1U << static_cast<unsigned>(axis);
+  }
+  constexpr bool contains(Axis axis) const { return (bits_ >> static_cast<unsigned>(axis) & 1U) != 0; }
+
+ private:
+  unsigned bits_ = 0;
+};
+
+inline constexpr AxisSet data_axes{Axis::shard, Axis::replicate};
+inline constexpr AxisSet model_axes{Axis::tp, Axis::pp};
+inline constexpr AxisSet world_axes{Axis::tp, Axis::cp, Axis::shard, Axis::replicate, Axis::pp};
+
+/// Position along every axis.
+struct Coordinates {
+  int tp = 0;
+  int cp = 0;
+  int shard = 0;
+  int replicate = 0;
+  int pp = 0;
+
+  int along(Axis axis) const;
+  int& along(Axis axis);
+  bool operator==(const Coordinates&) const = default;
+};
+
+/// World rank <-> coordinates. `parallel.order` tp-dp-pp: tp runs fastest, then cp, shard, replicate, pp (as
+/// Megatron-LM); tp-pp-dp: tp, cp, pp, shard, replicate. So the data coordinate is replicate x shard_size + shard.
+class Topology {
+ public:
+  /// Throws Error(configuration) if tensor x pipeline does not divide `ranks`, or shard the data-parallel ranks.
+  Topology(const ParallelConfig& parallel, int ranks);
+  Topology(const Deck& deck, int ranks) : Topology(deck.parallel, ranks) {}
+
+  int ranks() const { return ranks_; }
+  int size(AxisSet axes) const;  ///< ranks in one group of these axes
+
+  Coordinates coordinates(int rank) const;
+  int rank(const Coordinates& at) const;
+
+  /// World ranks of the group of `rank`, ascending; the position in this list is the group rank.
+  std::vector<int> members(AxisSet axes, int rank) const;
+  /// Position of `rank` in its group.
+  int index(AxisSet axes, int rank) const;
+  /// One number per group, the same for its members: its lowest world rank (a color for MpiComm::split).
+  int color(AxisSet axes, int rank) const;
+
+ private:
+  int ranks_ = 1;
+  std::array<Axis, axis_count> order_{};   ///< fastest first
+  std::array<int, axis_count> sizes_{};    ///< by Axis
+  std::array<int, axis_count> strides_{};  ///< by Axis
+};
+
+}  // namespace llmtrain

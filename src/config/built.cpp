@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Features that decks can ask for but that are not built yet: delete a row when its feature arrives.
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llmtrain/config/check.hpp"
+#include "llmtrain/config/key.hpp"
+#include "rules.hpp"
+
+namespace llmtrain {
+namespace {
+
+struct Refusal {
+  std::string_view key;
+  std::function<bool(const Deck&, int ranks)> asks;  ///< true if the deck asks for what is missing; ranks 0: unknown
+  std::string_view remedy;
+};
+
+const std::vector<Refusal>& refusals() {
+  using D = Deck;
+  static const std::vector<Refusal> rows{
+      {"run.device", [](const D& d, int) { return d.run.device == DeviceChoice::cuda; }, "use run.device cpu"},
+      {"run.share_gpu", [](const D& d, int) { return d.run.share_gpu; }, "leave it false"},
+      {"model.family", [](const D& d, int) { return d.model.family == Family::gpt; }, "use model.family llama"},
+      {"model.qkv_bias", [](const D& d, int) { return d.model.qkv_bias; }, "set it false"},
+      {"model.qk_norm", [](const D& d, int) { return d.model.qk_norm; }, "set it false"},
+      {"model.activation", [](const D& d, int) { return d.model.activation != Activation::silu; },
+       "use model.activation silu"},
+      {"model.positions", [](const D& d, int) { return d.model.positions != Positions::rope; },
+       "use model.positions rope"},
+      {"model.rope.scaling.factor", [](const D& d, int) { return d.model.rope.scaling.factor != 0; },
+       "set model.rope.scaling.factor 0"},
+      {"model.dropout", [](const D& d, int) { return d.model.dropout > 0; }, "set it 0"},
+      {"parallel.tensor", [](const D& d, int) { return d.parallel.tensor > 1; }, "use parallel.tensor 1"},
+      {"parallel.pipeline", [](const D& d, int) { return d.parallel.pipeline > 1; }, "use parallel.pipeline 1"},
+      {"parallel.shard",
+       [](const D& d, int ranks) {
+         const std::int64_t data = ranks / (static_cast<std::int64_t>(d.parallel.tensor) * d.parallel.pipeline);
+         return ranks > 0 && d.parallel.shard != 0 && d.parallel.shard != data;
+       },
+       "use parallel.shard 0"},
+      {"parallel.zero", [](const D& d, int) { return d.parallel.zero > 1; }, "use parallel.zero 0 or 1"},
+      {"schedule.kind", [](const D& d, int) { return d.schedule.kind == ScheduleKind::interleaved; },
+       "use schedule.kind 1f1b"},
+      {"schedule.kind",
+       [](const D& d, int) { return d.schedule.kind == ScheduleKind::gpipe && d.parallel.pipeline > 1; },
+       "use parallel.pipeline 1"},
+      {"schedule.recompute", [](const D& d, int) { return d.schedule.recompute != Recompute::none; },
+       "use schedule.recompute none"},
+      {"precision.compute", [](const D& d, int) { return d.precision.compute == Compute::bf16; },
+       "write precision: {compute: fp32}, or fp64"},
+      {"precision.gradients", [](const D& d, int) { return d.precision.gradients != Storage16::fp32; },
+       "use precision.gradients fp32"},
+      {"precision.reduce", [](const D& d, int) { return d.precision.reduce != Storage16::fp32; },
+       "use precision.reduce fp32"},
+      {"precision.moments", [](const D& d, int) { return d.precision.moments != Storage16::fp32; },
+       "use precision.moments fp32"},
+      {"optimizer.schedule",
+       [](const D& d, int) {
+         return d.optimizer.schedule != LrSchedule::cosine && d.optimizer.schedule != LrSchedule::constant;
+       },
+       "use optimizer.schedule cosine or constant"},
+      {"optimizer.warmup", [](const D& d, int) { return d.optimizer.warmup == Warmup::log; },
+       "use optimizer.warmup linear"},
+      {"data.train", [](const D& d, int) { return d.data.train.size() > 1; }, "a blend of several sets; name one"},
+      {"data.valid", [](const D& d, int) { return !d.data.valid.empty(); }, "leave it [] and use data.split"},
+      {"data.order", [](const D& d, int) { return d.data.order != SampleOrder::megatron; }, "use data.order megatron"},
+      {"data.document_mask", [](const D& d, int) { return d.data.document_mask; }, "set it false"},
+      {"data.mask_eod", [](const D& d, int) { return d.data.mask_eod; }, "set it false"},
+      {"data.tokenizer", [](const D& d, int) { return d.data.tokenizer.file != "bytes"; }, "use data.tokenizer bytes"},
+      {"checkpoint.async", [](const D& d, int) { return d.checkpoint.async; }, "set it false"},
+  };
+  return rows;
+}
+
+}  // namespace
+
+void check_built(const Deck& deck, int ranks, const DeckOrigin& origin, Findings& findings) {
+  Rules rules(origin, findings);
+  for (const Refusal& row : refusals()) {
+    const Key& key = *find_key(row.key);
+    rules.rule(!row.asks(deck, ranks), {row.key}, "{} {}{} is not built yet: {}", row.key, format_value(key, deck),
+               origin.places.contains(row.key) ? "" : " (the default)", row.remedy);
+  }
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Rules between keys that need no number of ranks.
+#include "llmtrain/config/check.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "llmtrain/base/error.hpp"
+#include "llmtrain/config/numbers.hpp"
+#include "rules.hpp"
+
+namespace llmtrain {
+namespace {
+
+void check_attention(const Deck& deck, Rules& rules) {
+  const ModelConfig& m = deck.model;
+  rules.rule(m.heads % m.kv_heads == 0, {"model.kv_heads", "model.heads"},
+             "model.heads {} is not divisible by model.kv_heads {}: kv_heads may be {}", m.heads, m.kv_heads,
+             nearest_divisors(m.heads, m.kv_heads));
+  const bool splits = m.head_dim != 0 || m.hidden % m.heads == 0;
+  rules.rule(splits, {"model.hidden", "model.heads", "model.head_dim"},
+             "model.hidden {} is not divisible by model.heads {}: hidden may be {}, or heads {}, or set model.head_dim",
+             m.hidden, m.heads, nearest_multiples(m.hidden, m.heads), nearest_divisors(m.hidden, m.heads));
+  const std::int64_t head_dim = m.head_dim != 0 ? m.head_dim : m.hidden / m.heads;
+  rules.rule(!splits || m.positions != Positions::rope || (head_dim % 2 == 0 && head_dim > 0),
+             {"model.head_dim", "model.hidden", "model.heads"},
+             "the head dimension {} ({}) is odd: rotary positions turn pairs, so it may be {}", head_dim,
+             m.head_dim != 0 ? "model.head_dim" : "model.hidden / model.heads", nearest_multiples(head_dim, 2));
+  const RopeScaling& s = m.rope.scaling;
+  const RopeScaling defaults;
+  const bool given = s.low_freq_factor != defaults.low_freq_factor || s.high_freq_factor != defaults.high_freq_factor ||
+                     s.original_max_position != defaults.original_max_position;
+  rules.rule(s.factor != 0 || !given,
+             {"model.rope.scaling.low_freq_factor", "model.rope.scaling.high_freq_factor",
+              "model.rope.scaling.original_max_position", "model.rope.scaling.factor"},
+             "model.rope.scaling has no factor: set factor, or leave scaling out");
+  rules.rule(s.factor == 0 || s.low_freq_factor < s.high_freq_factor,
+             {"model.rope.scaling.high_freq_factor", "model.rope.scaling.low_freq_factor"},
+             "model.rope.scaling.low_freq_factor {} must be less than high_freq_factor {}",
+             format_real(s.low_freq_factor), format_real(s.high_freq_factor));
+}
+
+void check_batches(const Deck& deck, Rules& rules) {
+  const ScheduleConfig& s = deck.schedule;
+  rules.rule(
+      s.global_batch % s.micro_batch == 0, {"schedule.global_batch", "schedule.micro_batch"},
+      "schedule.global_batch {} is not divisible by schedule.micro_batch {}: global_batch may be {}, or micro_batch {}",
+      s.global_batch, s.micro_batch, nearest_multiples(s.global_batch, s.micro_batch),
+      nearest_divisors(s.global_batch, s.micro_batch));
+  std::int64_t sequences = 0;
+  std::int64_t tokens = 0;
+  const bool overflow = __builtin_mul_overflow(deck.run.steps, s.global_batch, &sequences) ||
+                        __builtin_mul_overflow(sequences, deck.model.seq_len, &tokens);
+  rules.rule(!overflow, {"run.steps", "schedule.global_batch", "model.seq_len"},
+             "run.steps {} x schedule.global_batch {} x model.seq_len {} is more than 2^63 tokens", deck.run.steps,
+             s.global_batch, deck.model.seq_len);
+  rules.rule(s.chunks == 1 || s.kind == ScheduleKind::interleaved, {"schedule.chunks", "schedule.kind"},
+             "schedule.chunks {} needs schedule.kind interleaved", s.chunks);
+  rules.rule(s.recompute != Recompute::selective || !s.recompute_modules.empty(),
+             {"schedule.recompute_modules", "schedule.recompute"},
+             "schedule.recompute selective needs at least one name in schedule.recompute_modules");
+}
+
+void check_split_of_model(const Deck& deck, Rules& rules) {
+  const ModelConfig& m = deck.model;
+  const ParallelConfig& p = deck.parallel;
+  const std::int64_t tokens = deck.schedule.micro_batch * m.seq_len;
+  rules.rule(!p.sequence || tokens % p.tensor == 0, {"parallel.tensor", "schedule.micro_batch", "model.seq_len"},
+             "schedule.micro_batch x model.seq_len = {} x {} tokens are not divisible by parallel.tensor {}: tensor "
+             "may be {}, or "
+             "set parallel.sequence false",
+             deck.schedule.micro_batch, m.seq_len, p.tensor, nearest_divisors(tokens, p.tensor));
+  rules.rule(m.heads % p.tensor == 0, {"parallel.tensor", "model.heads"},
+             "model.heads {} is not divisible by parallel.tensor {}: tensor may be {}", m.heads, p.tensor,
+             nearest_divisors(m.heads, p.tensor));
+  rules.rule(m.kv_heads % p.tensor == 0 || p.tensor % m.kv_heads == 0, {"parallel.tensor", "model.kv_heads"},
+             "neither of model.kv_heads {} and parallel.tensor {} divides the other: tensor may be {}", m.kv_heads,
+             p.tensor, nearest_divisors(m.kv_heads, p.tensor));
+  rules.rule(m.ffn % p.tensor == 0, {"parallel.tensor", "model.ffn"},
+             "model.ffn {} is not divisible by parallel.tensor {}: ffn may be {}", m.ffn, p.tensor,
+             nearest_multiples(m.ffn, p.tensor));
+  const bool interleaved = deck.schedule.kind == ScheduleKind::interleaved;
+  rules.rule(!interleaved || p.pipeline > 1, {"schedule.kind", "parallel.pipeline"},
+             "schedule.kind interleaved needs parallel.pipeline of 2 or more");
+  const std::int64_t stages = static_cast<std::int64_t>(p.pipeline) * (interleaved ? deck.schedule.chunks : 1);
+  const std::int64_t units = m.layers + (p.count_embedding ? 1 : 0) + (p.count_head ? 1 : 0);
+  rules.rule(
+      units >= stages, {"parallel.pipeline", "model.layers", "schedule.chunks"},
+      "model.layers {} is fewer than the {} pipeline stages (parallel.pipeline x schedule.chunks): at most {} stages",
+      m.layers, stages, units);
+  if (p.stage_layers.empty()) return;
+  const auto given = static_cast<std::int64_t>(p.stage_layers.size());
+  const std::int64_t sum = std::accumulate(p.stage_layers.begin(), p.stage_layers.end(), std::int64_t{0});
+  rules.rule(given == stages, {"parallel.stage_layers", "parallel.pipeline", "schedule.chunks"},
+             "parallel.stage_layers has {} entries but there are {} pipeline stages", given, stages);
+  rules.rule(sum == m.layers, {"parallel.stage_layers", "model.layers"},
+             "parallel.stage_layers adds up to {} but model.layers is {}", sum, m.layers);
+}
+
+void check_optimizer(const Deck& deck, Rules& rules) {
+  const OptimizerConfig& o = deck.optimizer;
+  const bool constant = o.schedule == LrSchedule::constant;
+  rules.rule(constant || o.min_lr <= o.lr, {"optimizer.min_lr", "optimizer.lr"},
+             "optimizer.min_lr {} is more than optimizer.lr {}: set min_lr to at most lr (a tenth of it is common)",
+             format_real(o.min_lr), format_real(o.lr));
+  const std::int64_t horizon = o.decay_steps != 0 ? o.decay_steps : deck.run.steps;
+  const std::string_view horizon_key = o.decay_steps != 0 ? "optimizer.decay_steps" : "run.steps";
+  rules.rule(horizon == 0 || o.warmup_steps <= horizon, {"optimizer.warmup_steps", horizon_key},
+             "optimizer.warmup_steps {} is more than {} {}: set warmup_steps to at most {}", o.warmup_steps,
+             horizon_key, horizon, horizon);
+  const bool wsd = o.schedule == LrSchedule::wsd;
+  rules.rule(wsd || o.final_decay_steps == 0, {"optimizer.final_decay_steps", "optimizer.schedule"},
+             "optimizer.final_decay_steps {} belongs to optimizer.schedule wsd", o.final_decay_steps);
+  rules.rule(!wsd || horizon == 0 || o.warmup_steps + o.final_decay_steps <= horizon,
+             {"optimizer.final_decay_steps", "optimizer.warmup_steps", horizon_key},
+             "optimizer.warmup_steps {} + optimizer.final_decay_steps {} is more than {} {}", o.warmup_steps,
+             o.final_decay_steps, horizon_key, horizon);
+  rules.rule(deck.run.stop_after <= deck.run.steps, {"run.stop_after", "run.steps"},
+             "run.stop_after {} is beyond run.steps {}", deck.run.stop_after, deck.run.steps);
+  const PrecisionConfig& p = deck.precision;
+  const bool half = p.gradients != Storage16::fp32 || p.reduce != Storage16::fp32 || p.moments != Storage16::fp32;
+  rules.rule(p.compute != Compute::fp64 || !half,
+             {"precision.gradients", "precision.reduce", "precision.moments", "precision.compute"},
+             "precision.compute fp64 sets gradients, reduce and moments too: leave them out");
+}
+
+void check_data_keys(const Deck& deck, Rules& rules) {
+  std::string problem;
+  rules.rule(parse_split(deck.data.split, problem).has_value(), {"data.split"},
+             "data.split '{}' {}: write three shares, e.g. \"98,2,0\"", deck.data.split, problem);
+  const TokenizerConfig& t = deck.data.tokenizer;
+  rules.rule(t.file != "bytes" || (t.pattern.empty() && t.special.empty() && t.eod.empty()), {"data.tokenizer"},
+             "data.tokenizer bytes takes no pattern, special or eod: name the tokenizer's file");
+}
+
+std::int64_t share_of_training(const Deck& deck) {
+  std::string problem;
+  const auto shares = parse_split(deck.data.split, problem);
+  return shares && shares->at(0) == 0 && deck.data.valid.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+std::optional<std::array<double, 3>> parse_split(std::string_view split, std::string& problem) {
+  std::array<double, 3> shares{};
+  std::size_t count = 0;
+  double sum = 0;
+  for (std::size_t at = 0; at <= split.size(); ++count) {
+    const std::size_t end = std::min(split.find(',', at), split.size());
+    std::string_view field = split.substr(at, end - at);
+    while (field.starts_with(' ')) field.remove_prefix(1);
+    while (field.ends_with(' ')) field.remove_suffix(1);
+    const Parsed<double> share = parse_real(field);
+    if (!share || share.value < 0) {
+      problem = fmt::format("has '{}' in field {}, which {}", field, count + 1, share ? "is negative" : share.problem);
+      return std::nullopt;
+    }
+    if (count < 3) shares[count] = share.value;
+    sum += share.value;
+    at = end + 1;
+  }
+  problem = count != 3 ? fmt::format("has {} fields, not 3", count) : "";
+  if (count == 3 && !(sum > 0)) problem = "is all zero";
+  if (count == 3 && sum > 1e300) problem = "has numbers that are too large";
+  return problem.empty() ? std::optional(shares) : std::nullopt;
+}
+
+void check_values(const Deck& deck, const DeckOrigin& origin, Findings& findings) {
+  Rules rules(origin, findings);
+  check_attention(deck, rules);
+  check_batches(deck, rules);
+  check_split_of_model(deck, rules);
+  check_optimizer(deck, rules);
+  check_data_keys(deck, rules);
+}
+
+void check_data(const Deck& deck, const DeckOrigin& origin, Findings& findings) {
+  Rules rules(origin, findings);
+  rules.rule(
+      !deck.data.train.empty(), {"data.train"},
+      "data.train names no dataset: set it to the prefix that llmtrain preprocess wrote, e.g. [corpus_text_document]");
+  rules.rule(share_of_training(deck) != 0, {"data.split"},
+             "data.split '{}' leaves nothing for training: its first share is 0", deck.data.split);
+}
+
+void check_deck(const Deck& deck, const DeckChecks& checks, const DeckOrigin& origin, Findings& findings) {
+  check_values(deck, origin, findings);
+  if (checks.ranks > 0) check_ranks(deck, checks.ranks, origin, findings);
+  if (checks.data) check_data(deck, origin, findings);
+  if (checks.built) check_built(deck, checks.ranks, origin, findings);
+}
+
+void check_deck(const Deck& deck, const DeckChecks& checks) {
+  Findings findings;
+  check_deck(deck, checks, DeckOrigin{}, findings);
+  findings.throw_if_any();
+}
+
+}  // namespace llmtrain

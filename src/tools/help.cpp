@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+/// `llmtrain help`: commands, keys, blocks and exit codes.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "llmtrain/config/key.hpp"
+#include "llmtrain/config/presets.hpp"
+#include "llmtrain/config/suggest.hpp"
+#include "llmtrain/tools/tool.hpp"
+
+namespace llmtrain {
+namespace {
+
+std::string general_help() {
+  std::string out =
+      "llmtrain: pre-trains large language models\n\n"
+      "  llmtrain DECK [block.key=value ...]    train as DECK says (under mpirun: one process a rank)\n"
+      "  llmtrain COMMAND [arguments]\n\nCommands:\n";
+  for (const Tool& tool : tools())
+    out += fmt::format("  {:<12} {}\n  {:<12} {}\n", tool.name, tool.meaning, "", tool.arguments);
+  out +=
+      "\nOptions:\n  --help, -h     show this\n  --version, -V  show what this build was made from\n\nBlocks of a "
+      "deck:\n";
+  for (const Block& block : deck_blocks()) out += fmt::format("  {:<12} {}\n", block.name, block.meaning);
+  return out +
+         "\nllmtrain print-deck shows every key; llmtrain help KEY explains one (optimizer.lr, lr); llmtrain help "
+         "exit-codes\n"
+         "says what the program returns.\n";
+}
+
+/// A switch without default: the compiler names a code that is missing here.
+std::string_view meaning(ExitCode code) {
+  switch (code) {
+    case ExitCode::done: return "done";
+    case ExitCode::comparison_failed: return "verify or checkpoint diff found a difference";
+    case ExitCode::usage: return "command line not understood";
+    case ExitCode::bad_input: return "a file was read but its contents are wrong";
+    case ExitCode::missing_input: return "a named file does not exist or cannot be opened";
+    case ExitCode::internal: return "a broken invariant: a bug in llmtrain; please report it";
+    case ExitCode::cannot_create: return "an output cannot be created";
+    case ExitCode::io_error: return "reading or writing failed part-way (a full disk, say)";
+    case ExitCode::requeue: return "stopped on request with a checkpoint written: start it again";
+    case ExitCode::permission: return "not allowed";
+    case ExitCode::configuration: return "the deck asks for something impossible";
+    case ExitCode::diverged: return "more non-finite steps in a row than optimizer.max_skipped";
+    case ExitCode::hang: return "a peer failed or stopped answering";
+    case ExitCode::out_of_memory: return "an allocation of the memory plan failed";
+    case ExitCode::checkpoint_damaged: return "a checkpoint's bytes are not what its manifest says";
+    case ExitCode::checkpoint_incompatible: return "a checkpoint belongs to another model, data or optimizer";
+  }
+  return {};
+}
+
+std::string exit_codes_help() {
+  std::string out = "Exit codes of llmtrain:\n";
+  for (int number = 0; number < 256; ++number) {
+    const std::string_view text = meaning(static_cast<ExitCode>(number));
+    if (!text.empty()) out += fmt::format("  {:>3}  {}\n", number, text);
+  }
+  return out;
+}
+
+std::string key_help(const Key& key) {
+  std::string out = fmt::format("{}\n  {}\n  takes    {}\n  default  {}\n", key.path, key.facts.meaning, key.takes(),
+                                key.path == "data.train" ? "none: training needs it" : key.default_text());
+  if (!key.facts.also.empty()) {
+    out += fmt::format("  elsewhere called {} (decks take only {})\n", fmt::join(key.facts.also, ", "), key.name());
+  }
+  if (key.path == "model.preset") {
+    for (const Preset& preset : presets()) out += fmt::format("  {:<14} {}\n", preset.name, preset.model);
+  }
+  return out;
+}
+
+std::string group_help(const std::string& group) {
+  std::string out;
+  for (const Block& block : deck_blocks()) {
+    if (block.name == group) out = fmt::format("{}: {}\n", block.name, block.meaning);
+    for (const Key& key : block.keys) {
+      if (!key.path.starts_with(group + ".")) continue;
+      out += fmt::format("  {:<34} {:<14} {}\n", key.path, key.default_text(), key.facts.meaning);
+    }
+  }
+  return out;
+}
+
+/// Every key whose last name is `name`.
+std::vector<const Key*> keys_named(const std::string& name) {
+  std::vector<const Key*> out;
+  for (const Block& block : deck_blocks()) {
+    for (const Key& key : block.keys) {
+      if (key.name() == name) out.push_back(&key);
+    }
+  }
+  return out;
+}
+
+std::string topic_help(const std::string& topic) {
+  if (topic == "exit-codes") return exit_codes_help();
+  if (const Tool* tool = find_tool(topic)) {
+    return fmt::format("llmtrain {} {}\n{}\n", tool->name, tool->arguments, tool->meaning);
+  }
+  if (const Key* key = find_key(topic)) return key_help(*key);
+  std::string out;
+  if (is_group(topic)) out = group_help(topic);
+  for (const Key* key : keys_named(topic)) out += key_help(*key);
+  return out;
+}
+
+}  // namespace
+
+int tool_help(const MpiComm&, Arguments arguments) {
+  require(arguments.size() <= 1, ExitCode::usage, "help takes one topic, but '{}' follows", arguments.back());
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
+    fmt::print("{}", general_help());
+    return 0;
+  }
+  const std::string& topic = arguments[0];
+  const std::string text = topic_help(topic);
+  if (text.empty()) {
+    std::vector<std::string> others{"exit-codes"};
+    for (const Tool& tool : tools()) others.emplace_back(tool.name);
+    std::string guess = nearest(topic, others);
+    if (guess.empty()) guess = suggest_key("", topic);
+    fail(ExitCode::usage, "no key, block or command '{}'{}", topic, did_you_mean(guess));
+  }
+  fmt::print("{}", text);
+  return 0;
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The table of subcommands and the choice of one.
+#include "llmtrain/tools/tool.hpp"
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+
+#include "llmtrain/config/suggest.hpp"
+
+namespace llmtrain {
+namespace {
+
+// In the order of --help.
+constexpr std::array rows{
+    Tool{"print-deck", "[DECK [block.key=value ...]]", "Print every key with default and meaning, or a deck resolved.",
+         false, tool_print_deck},
+    Tool{"help", "[KEY | BLOCK | COMMAND | exit-codes]", "Explain a key, a block of keys, a command or the exit codes.",
+         false, tool_help},
+};
+
+constexpr Tool train{"", "DECK [block.key=value ...]", "Train as DECK says.", true, tool_train};
+constexpr Tool version{"--version", "", "Print what this build was made from.", false, tool_version};
+
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+std::string nearest_tool(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Tool& tool : rows) names.emplace_back(tool.name);
+  return nearest(name, names);
+}
+
+}  // namespace
+
+std::span<const Tool> tools() { return rows; }
+
+const Tool* find_tool(std::string_view name) {
+  for (const Tool& tool : rows) {
+    if (tool.name == name) return &tool;
+  }
+  return nullptr;
+}
+
+Command choose_command(Arguments arguments) {
+  require(!arguments.empty(), ExitCode::usage,
+          "a deck or a command is needed: llmtrain DECK [block.key=value ...] (see llmtrain --help)");
+  const std::string& first = arguments[0];
+  const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
+  if (first == "--help" || first == "-h") return {*find_tool("help"), {}};
+  if (first == "--version" || first == "-V") return {version, rest};
+  if (const Tool* tool = find_tool(first)) return {*tool, rest};
+  require(!first.starts_with('-'), ExitCode::usage, "unknown option '{}' (see llmtrain --help)", first);
+  if (!exists(first)) {
+    require(first.find('=') == std::string::npos, ExitCode::usage,
+            "'{}' stands before the deck: llmtrain DECK [block.key=value ...]", first);
+    const bool may_be_command = first.find_first_of("./") == std::string::npos;
+    const std::string near = may_be_command ? nearest_tool(first) : "";
+    require(near.empty(), ExitCode::usage, "'{}' is neither a command nor a file{}", first, did_you_mean(near));
+  }
+  return {train, {arguments.begin(), arguments.end()}};
+}
+
+std::string error_text(const Error& error) {
+  const bool has_place = error.code() == ExitCode::configuration;
+  return (has_place ? "" : "llmtrain: error: ") + std::string(error.what()) + "\n";
+}
+
+bool is_first_of_job() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (const char* rank = std::getenv(name)) return std::string_view(rank) == "0";
+  }
+  return true;
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Rules between keys, rules with the number of ranks, and features that are not built yet.
+#include <algorithm>
+
+#include "deck_helpers.hpp"
+#include "llmtrain/config/check.hpp"
+
+using namespace llmtrain;
+
+namespace {
+
+/// Message of the default deck with these overrides.
+std::string with(const std::vector<std::string>& overrides, DeckChecks checks = {}) {
+  return deck_error("{}", overrides, checks);
+}
+
+}  // namespace
+
+TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
+  struct Case {
+    std::vector<std::string> overrides;
+    std::string part;
+  };
+  const std::vector<Case> cases{
+      {{"model.hidden=250"},
+       "command line: model.hidden=250: model.hidden 250 is not divisible by model.heads 8: hidden may be 248 or 256"},
+      {{"model.kv_heads=3"}, "model.heads 8 is not divisible by model.kv_heads 3: kv_heads may be 2 or 4"},
+      {{"model.head_dim=33"},
+       "the head dimension 33 (model.head_dim) is odd: rotary positions turn pairs, so it may be 32 or 34"},
+      {{"model.hidden=8"}, "the head dimension 1 (model.hidden / model.heads) is odd"},
+      {{"schedule.micro_batch=5"},
+       "schedule.global_batch 32 is not divisible by schedule.micro_batch 5: global_batch may be 30 or 35, or "
+       "micro_batch 4 or 8"},
+      {{"parallel.tensor=3"}, "model.heads 8 is not divisible by parallel.tensor 3: tensor may be 2 or 4"},
+      {{"parallel.tensor=3"},
+       "schedule.micro_batch x model.seq_len = 4 x 256 tokens are not divisible by parallel.tensor 3"},
+      {{"model.kv_heads=4", "model.heads=24", "model.hidden=768", "parallel.tensor=6"},
+       "neither of model.kv_heads 4 and parallel.tensor 6"},
+      {{"parallel.tensor=8", "model.ffn=700"},
+       "model.ffn 700 is not divisible by parallel.tensor 8: ffn may be 696 or 704"},
+      {{"parallel.pipeline=5"}, "model.layers 4 is fewer than the 5 pipeline stages"},
+      {{"parallel.pipeline=2", "parallel.stage_layers=[1, 2]"},
+       "parallel.stage_layers adds up to 3 but model.layers is 4"},
+      {{"parallel.pipeline=2", "parallel.stage_layers=[4]"}, "parallel.stage_layers has 1 entries but there are 2"},
+      {{"schedule.chunks=2"}, "schedule.chunks 2 needs schedule.kind interleaved"},
+      {{"schedule.kind=interleaved"}, "needs parallel.pipeline of 2 or more"},
+      {{"run.steps=10"}, "optimizer.warmup_steps 20 is more than run.steps 10: set warmup_steps to at most 10"},
+      {{"optimizer.decay_steps=15"}, "optimizer.warmup_steps 20 is more than optimizer.decay_steps 15"},
+      {{"optimizer.lr=1e-5"}, "optimizer.min_lr 3e-5 is more than optimizer.lr 1e-5"},
+      {{"optimizer.final_decay_steps=5"}, "belongs to optimizer.schedule wsd"},
+      {{"run.stop_after=300"}, "run.stop_after 300 is beyond run.steps 200"},
+      {{"precision={compute: fp64, reduce: bf16}"}, "precision.compute fp64 sets"},
+      {{"model.rope.scaling.low_freq_factor=2"}, "model.rope.scaling has no factor"},
+      {{"schedule.global_batch=1e9", "run.steps=1e9", "model.seq_len=16777216"}, "is more than 2^63 tokens"},
+      {{"run.steps=-1"}, "run.steps: '-1' is out of range; it takes a whole number, 0 to 1e9 (steps)"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.part);
+    const std::string message = with(c.overrides);
+    CAPTURE(message);
+    CHECK(contains(message, c.part));
+  }
+  CHECK(with({}).empty());
+  CHECK(with({"run.steps=0"}).empty());
+  CHECK(with({"run.steps=20"}).empty());
+  CHECK(with({"optimizer.lr=1e-5", "optimizer.schedule=constant"}).empty());
+}
+
+TEST_CASE("split takes three shares") {
+  for (const std::string bad : {"'-1,1,0'", "'90,abc5,5'", "'0,0,0'", "'98,1,1,0'", "'98,2'", "''", "'98,,2'",
+                                "'.nan,1,1'", "'1e999,1,1'", "'98;2;0'", "98", "'0x10,1,1'"}) {
+    CAPTURE(bad);
+    const std::string message = with({"data.split=" + bad});
+    CHECK(contains(message, "data.split"));
+    CHECK(message.starts_with("command line: data.split="));
+  }
+  CHECK(contains(with({"data.split='90,abc5,5'"}), "has 'abc5' in field 2, which is not a number"));
+  CHECK(contains(with({"data.split='-1,1,0'"}), "has '-1' in field 1, which is negative"));
+  std::string problem;
+  CHECK(parse_split("969, 30, 1", problem).value()[0] == 969);
+  CHECK(parse_split("99.9,0,0", problem).has_value());
+  CHECK(contains(with({"data.split='0,1,0'", "data.train=[a]"}, {.ranks = 0, .built = false, .data = true}),
+                 "nothing for training"));
+}
+
+TEST_CASE("rules with the number of ranks") {
+  CHECK(with({}, {.ranks = 4}).empty());
+  CHECK(contains(with({}, {.ranks = 3}),
+                 "deck.yaml: schedule.global_batch 32 is not divisible by schedule.micro_batch x data = 4 x 3 = 12: "
+                 "global_batch may be 24 or 36, or use 2 or 4 data-parallel ranks"));
+  CHECK(contains(with({"parallel.tensor=2"}, {.ranks = 3}),
+                 "3 ranks are not divisible by parallel.tensor x parallel.pipeline = 2 x 1 = 2: "
+                 "start 2 or 4 ranks"));
+  CHECK(
+      contains(with({"parallel.shard=3"}, {.ranks = 4}), "parallel.shard 3 does not divide the 4 data-parallel ranks"));
+  CHECK(contains(with({"parallel.shard=3"}, {.ranks = 4}), "shard may be 2 or 4"));
+}
+
+TEST_CASE("features of later versions are understood and refused") {
+  const DeckChecks built{.ranks = 4, .built = true};
+  const std::vector<std::string> fine{"precision.compute=fp32"};
+  CHECK(with(fine, built).empty());
+  CHECK(with({"precision.compute=fp64"}, built).empty());
+  CHECK(with({"precision.compute=fp32", "schedule.kind=gpipe", "optimizer.schedule=constant", "parallel.shard=4",
+              "parallel.zero=0"},
+             built)
+            .empty());
+  CHECK(with({}, built) ==
+        "deck.yaml: precision.compute bf16 (the default) is not built yet: write precision: {compute: fp32}, or fp64");
+  for (const std::string later : {"parallel.tensor=2",
+                                  "parallel.pipeline=2",
+                                  "parallel.zero=2",
+                                  "parallel.zero=3",
+                                  "parallel.shard=2",
+                                  "schedule.recompute=block",
+                                  "schedule.recompute=selective",
+                                  "model.family=gpt",
+                                  "model.qkv_bias=true",
+                                  "model.qk_norm=true",
+                                  "model.rope.scaling.factor=8",
+                                  "model.dropout=0.1",
+                                  "model.activation=gelu",
+                                  "model.positions=learned",
+                                  "precision.gradients=bf16",
+                                  "precision.reduce=bf16",
+                                  "precision.moments=bf16",
+                                  "run.device=cuda",
+                                  "run.share_gpu=true",
+                                  "data.order=shuffled",
+                                  "data.document_mask=true",
+                                  "data.mask_eod=true",
+                                  "data.tokenizer=t.json",
+                                  "optimizer.schedule=linear",
+                                  "optimizer.schedule=wsd",
+                                  "optimizer.warmup=log",
+                                  "checkpoint.async=true",
+                                  "data.train=[a, b]",
+                                  "data.valid=[a]"}) {
+    CAPTURE(later);
+    CHECK(with({"precision.compute=fp32", later}).empty());
+    const std::string message = with({"precision.compute=fp32", later}, built);
+    CHECK(contains(message, "command line: " + later + ": " + later.substr(0, later.find('='))));
+    CHECK(contains(message, "not built yet"));
+    CHECK(std::count(message.begin(), message.end(), '\n') == 0);
+  }
+  CHECK(contains(with({"precision.compute=fp32", "schedule.kind=interleaved", "parallel.pipeline=2"}, built),
+                 "schedule.kind interleaved is not built yet"));
+  CHECK(contains(with({"precision.compute=fp32", "schedule.kind=gpipe", "parallel.pipeline=2"}, built),
+                 "schedule.kind gpipe is not built yet"));
+}
+
+TEST_CASE("training needs data") {
+  CHECK(contains(with({}, {.ranks = 1, .built = false, .data = true}), "data.train names no dataset"));
+  CHECK(with({"data.train=[a]"}, {.ranks = 1, .built = false, .data = true}).empty());
+}
+
+TEST_CASE("a rule about a key that could not be read stays silent") {
+  const std::string message = with({"model.heads=x", "model.hidden=250"});
+  CHECK(std::count(message.begin(), message.end(), '\n') == 0);
+}
