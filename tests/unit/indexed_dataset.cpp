@@ -44,7 +44,7 @@ IndexView parse(const std::string& bytes, std::int64_t bin_bytes = sound_bin_byt
 template <class T>
 std::string changed(std::size_t offset, T value) {
   std::string bytes = sound_index();
-  bytes.replace(offset, sizeof value, raw(value));
+  std::memcpy(bytes.data() + offset, &value, sizeof value);
   return bytes;
 }
 
