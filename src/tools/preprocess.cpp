@@ -2,11 +2,14 @@
 /// JSON lines -> tokens -> .bin/.idx, one pass, bounded memory, all files or none.
 #include "llmtrain/tools/preprocess.hpp"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -138,6 +141,30 @@ void check_inputs(const std::vector<std::string>& inputs) {
   }
 }
 
+volatile std::sig_atomic_t stop_signal = 0;
+
+/// While it lives, the first SIGINT, SIGTERM or SIGHUP is only noted, so that temporary files can be removed; the second
+/// one ends the process.
+class SignalNote {
+ public:
+  SignalNote() {
+    stop_signal = 0;
+    struct sigaction action {};
+    action.sa_handler = [](int number) { stop_signal = number; };
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &action, &before_[i]);
+  }
+  ~SignalNote() {
+    for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &before_[i], nullptr);
+  }
+  SignalNote(const SignalNote&) = delete;
+  SignalNote& operator=(const SignalNote&) = delete;
+
+ private:
+  static constexpr std::array<int, 3> signals = {SIGINT, SIGTERM, SIGHUP};
+  std::array<struct sigaction, 3> before_{};
+};
+
 class Preprocessor {
  public:
   explicit Preprocessor(const Options& options)
@@ -154,11 +181,12 @@ class Preprocessor {
     }
   }
 
+  /// Ends early, with nothing published, after a signal.
   void run() {
     for (const std::string& input : options_.inputs) {
       LineReader lines(input, options_.max_line_bytes);
       JsonLine line;
-      while (lines.next(line)) {
+      while (stop_signal == 0 && lines.next(line)) {
         bytes_ += static_cast<std::int64_t>(line.text.size()) + 1;
         if (is_blank(line.text)) continue;
         reader_.read(input, line);
@@ -166,6 +194,7 @@ class Preprocessor {
         report(false);
       }
     }
+    if (stop_signal != 0) return;
     finish();
     report(true);
   }
@@ -217,7 +246,8 @@ class Preprocessor {
                  writer.documents(), output->sidecar.empty_documents, writer.tokens(), speed,
                  output->sidecar.repeated_keys == 0
                      ? ""
-                     : fmt::format("; {} lines repeat the key, their last value was taken", output->sidecar.repeated_keys));
+                     : fmt::format("; lines that repeat the key: {}, their last value was taken",
+                                   output->sidecar.repeated_keys));
     }
   }
 
@@ -237,7 +267,11 @@ class Preprocessor {
 int tool_preprocess(std::span<const std::string> args) {
   const std::optional<Options> options = read_options(args);
   if (!options.has_value()) return 0;
-  Preprocessor(*options).run();
+  {
+    const SignalNote note;
+    Preprocessor(*options).run();
+  }
+  if (stop_signal != 0) std::raise(stop_signal);  // as if it had not been caught
   return 0;
 }
 

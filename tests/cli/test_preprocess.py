@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# llmtrain preprocess as a user runs it: files, exit codes, a full disk, a pipe as input, bounded memory, concurrent runs.
+# llmtrain preprocess as a user runs it: files, exit codes, a full disk, a pipe as input, bounded memory, signals.
 import json
 import os
 import pathlib
@@ -110,7 +110,21 @@ def test_pipe_and_memory(folder):
     check(usage.ru_maxrss < 90_000, f"pipe: {usage.ru_maxrss} KB of memory")
 
 
-for test in [test_files, test_exit_codes, test_full_disk, test_pipe_and_memory]:
+def test_signals(folder):
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    command = [binary, "preprocess", "--input", str(pipe), "--output-prefix", str(folder / "out"), "--tokenizer", "bytes"]
+    for number in [signal.SIGINT, signal.SIGTERM]:
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        with open(pipe, "wb") as out:  # opens only once the child reads
+            out.write(b'{"text":"a"}\n')
+            out.flush()
+            child.send_signal(number)
+        check(child.wait(60) == -number, f"signals: {number!r} gave {child.returncode}")
+        check([p.name for p in folder.iterdir()] == ["pipe"], f"signals: files were left after {number!r}")
+
+
+for test in [test_files, test_exit_codes, test_full_disk, test_pipe_and_memory, test_signals]:
     with tempfile.TemporaryDirectory() as name:
         test(pathlib.Path(name))
 print("failures:", len(failures))
