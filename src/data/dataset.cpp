@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Reads of samples, and the choice of data by a deck.
+#include "llmtrain/data/dataset.hpp"
+
+#include <algorithm>
+
+#include "llmtrain/base/error.hpp"
+#include "llmtrain/data/sidecar.hpp"
+
+namespace llmtrain {
+
+Dataset::Dataset(std::shared_ptr<const IndexedDataset> source, SequenceRange range, std::int64_t seq_len,
+                 std::int64_t requested, std::int64_t seed)
+    : source_(std::move(source)), seq_len_(seq_len), index_(*source_, range, seq_len, requested, seed) {}
+
+void Dataset::sample(std::int64_t index, std::span<std::int32_t> out) const {
+  LLMTRAIN_CHECK(index >= 0 && index < samples());
+  LLMTRAIN_CHECK(static_cast<std::int64_t>(out.size()) == seq_len_ + 1);
+  source_->require_unchanged();
+  StreamPlace place = index_.place(index_.shuffle()[index] * seq_len_);
+  for (; !out.empty(); ++place.position, place.offset = 0) {
+    const std::int64_t sequence = index_.sequences()[place.position];
+    const auto left = static_cast<std::size_t>(source_->length(sequence) - place.offset);
+    const auto piece = out.first(std::min(out.size(), left));
+    if (!piece.empty()) source_->read(sequence, place.offset, piece);
+    out = out.subspan(piece.size());
+  }
+}
+
+std::string Dataset::describe(std::int64_t index, std::int64_t offset) const {
+  const StreamPlace place = index_.place(index_.shuffle()[index] * seq_len_ + offset);
+  const std::int64_t sequence = index_.sequences()[place.position];
+  return fmt::format("{}: sequence {} (document {}), token {}", source_->prefix(), sequence,
+                     source_->document_of(sequence), place.offset);
+}
+
+namespace {
+
+std::int64_t sequences_of(std::int64_t batches, std::int64_t global_batch, const char* key) {
+  std::int64_t result = 0;
+  require(!__builtin_mul_overflow(batches, global_batch, &result), ExitCode::configuration,
+          "{}: {} x schedule.global_batch {} sequences are more than 2^63; lower one of them", key, batches, global_batch);
+  return result;
+}
+
+void check_supported(const DataConfig& data) {
+  require(!data.train.empty(), ExitCode::configuration,
+          "data.train names no data set; give the prefix of a .bin/.idx pair (llmtrain preprocess writes them)");
+  require(data.train.size() == 1 && data.valid.size() <= 1, ExitCode::configuration,
+          "data.train and data.valid: blends of several data sets are not built yet; give one prefix each");
+  require(data.order == SampleOrder::megatron, ExitCode::configuration,
+          "data.order: only megatron is built yet; write order: megatron");
+  require(!data.document_mask && !data.mask_eod, ExitCode::configuration,
+          "data.document_mask and data.mask_eod are not built yet; leave them false");
+}
+
+std::shared_ptr<const IndexedDataset> open_source(const std::string& prefix, std::int64_t vocab) {
+  auto source = std::make_shared<const IndexedDataset>(prefix);
+  const auto sidecar = read_sidecar(prefix);
+  // A sidecar left over from another set of this name says nothing about this one.
+  const bool known = sidecar.has_value() && sidecar->tokens == source->tokens();
+  require(!known || sidecar->max_token < vocab, ExitCode::bad_input,
+          "{}: holds token id {} (tokenizer {}), but the model's vocabulary is {}; the data were made with another "
+          "tokenizer: check data.tokenizer and model.vocab",
+          prefix, known ? sidecar->max_token : -1, known ? sidecar->tokenizer : "", vocab);
+  return source;
+}
+
+std::string too_small(const IndexedDataset& source, SequenceRange range, const char* part, std::int64_t seq_len) {
+  return fmt::format("{}: its {} part, sequences {} to {} of {}, has {} tokens, but one sample takes seq_len + 1 = {}",
+                     source.prefix(), part, range.begin, range.end, source.sequences(), count_tokens(source, range),
+                     seq_len + 1);
+}
+
+}  // namespace
+
+TrainingData open_training_data(const DataConfig& data, const RunConfig& run, std::int64_t seq_len,
+                                std::int64_t global_batch, std::int64_t vocab) {
+  check_supported(data);
+  const Split split = data.valid.empty() ? parse_split(data.split) : Split{1, 0, 0};
+  const std::int64_t needed = sequences_of(run.steps, global_batch, "run.steps");
+  const std::int64_t requested = data.samples > 0 ? data.samples : needed;
+  const std::int64_t evaluated = sequences_of(data.eval_batches, global_batch, "data.eval_batches");
+  const std::int64_t seed = data.seed != 0 ? data.seed : run.seed;
+  const bool evaluate = data.eval_every > 0 && evaluated > 0 && (!data.valid.empty() || split[1] > 0);
+
+  TrainingData opened;
+  const auto source = open_source(data.train[0].prefix, vocab);
+  const auto ranges = split_ranges(split, source->sequences());
+  require(count_tokens(*source, ranges[0]) > seq_len, ExitCode::bad_input,
+          "{}; add data, lower model.seq_len or change data.split", too_small(*source, ranges[0], "training", seq_len));
+  opened.train = std::make_shared<const Dataset>(source, ranges[0], seq_len, requested, seed);
+  if (opened.train->samples() < needed) {
+    opened.warnings.push_back(fmt::format(
+        "data.samples {} gives {} samples, fewer than run.steps x schedule.global_batch = {}; they are used again in the "
+        "same order",
+        requested, opened.train->samples(), needed));
+  }
+  if (!evaluate) return opened;
+
+  const auto valid = data.valid.empty() ? source : open_source(data.valid[0].prefix, vocab);
+  const SequenceRange range = data.valid.empty() ? ranges[1] : SequenceRange{0, valid->sequences()};
+  if (count_tokens(*valid, range) > seq_len) {
+    opened.valid = std::make_shared<const Dataset>(valid, range, seq_len, evaluated, seed);
+    return opened;
+  }
+  const std::string problem = too_small(*valid, range, "validation", seq_len);
+  require(data.valid.empty(), ExitCode::bad_input, "{}; add data to data.valid or lower model.seq_len", problem);
+  opened.warnings.push_back(problem + "; evaluation is off: give it a larger share of data.split, or set data.valid");
+  return opened;
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Rows of a micro-batch, and the permutation that sorts its tokens.
+#include "llmtrain/data/loader.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "llmtrain/base/error.hpp"
+
+namespace llmtrain {
+
+Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderShape shape) : dataset_(std::move(dataset)), shape_(shape) {
+  LLMTRAIN_CHECK(dataset_ != nullptr && dataset_->seq_len() == shape.seq_len);
+  LLMTRAIN_CHECK(shape.micro_batch > 0 && shape.vocab > 0 && shape.data_rank >= 0 && shape.data_rank < shape.data_size);
+  LLMTRAIN_CHECK(shape.global_batch > 0 && shape.global_batch % (shape.micro_batch * shape.data_size) == 0);
+  require(shape.micro_batch <= std::numeric_limits<std::int32_t>::max() / shape.seq_len, ExitCode::configuration,
+          "schedule.micro_batch {} x model.seq_len {} are more than 2^31 tokens; lower one of them", shape.micro_batch,
+          shape.seq_len);
+  const auto tokens = static_cast<std::size_t>(shape.micro_batch * shape.seq_len);
+  for (Buffer& buffer : buffers_) {
+    buffer.tokens.resize(tokens);
+    buffer.targets.resize(tokens);
+    buffer.order.resize(tokens);
+  }
+  row_.resize(static_cast<std::size_t>(shape.seq_len + 1));
+  places_.resize(static_cast<std::size_t>(shape.vocab));
+  weights_.assign(tokens, 1.0F);
+  positions_.resize(tokens);
+  for (std::size_t i = 0; i < tokens; ++i) {
+    positions_[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(shape.seq_len));
+  }
+}
+
+MicroBatch Loader::load(std::int64_t step, std::int64_t micro) {
+  LLMTRAIN_CHECK(step >= 1 && micro >= 0 && micro < micro_batches());
+  current_ = 1 - current_;
+  Buffer& buffer = buffers_[current_];
+  const std::int64_t first = (step - 1) * shape_.global_batch + micro * (shape_.micro_batch * shape_.data_size) +
+                             shape_.data_rank * shape_.micro_batch;
+  for (std::int64_t i = 0; i < shape_.micro_batch; ++i) {
+    const std::int64_t sample = (first + i) % dataset_->samples();
+    dataset_->sample(sample, row_);
+    check_ids(sample);
+    std::copy(row_.begin(), row_.end() - 1, buffer.tokens.begin() + i * shape_.seq_len);
+    std::copy(row_.begin() + 1, row_.end(), buffer.targets.begin() + i * shape_.seq_len);
+  }
+  sort(buffer);
+  return {buffer.tokens, buffer.targets, positions_, buffer.order, weights_, {}, step};
+}
+
+void Loader::check_ids(std::int64_t sample) const {
+  // As unsigned, negative ids are beyond any vocabulary too.
+  const auto bad = [vocab = static_cast<std::uint64_t>(shape_.vocab)](std::int32_t id) {
+    return static_cast<std::uint64_t>(static_cast<std::int64_t>(id)) >= vocab;
+  };
+  const auto found = std::find_if(row_.begin(), row_.end(), bad);
+  if (found == row_.end()) return;
+  fail(ExitCode::bad_input,
+       "{} has id {}, but the model's vocabulary is {}; the data were made with another tokenizer: check data.tokenizer and "
+       "model.vocab",
+       dataset_->describe(sample, found - row_.begin()), *found, shape_.vocab);
+}
+
+void Loader::sort(Buffer& buffer) {
+  std::fill(places_.begin(), places_.end(), 0);
+  for (const std::int32_t id : buffer.tokens) ++places_[static_cast<std::size_t>(id)];
+  std::int32_t before = 0;
+  for (std::int32_t& place : places_) place = std::exchange(before, before + place);
+  for (std::size_t i = 0; i < buffer.tokens.size(); ++i) {
+    std::int32_t& place = places_[static_cast<std::size_t>(buffer.tokens[i])];
+    buffer.order[static_cast<std::size_t>(place++)] = static_cast<std::int32_t>(i);
+  }
+}
+
+}  // namespace llmtrain
