@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a few megabytes of English prose as JSONL, one {"text": ...} a chapter, for `make demo`.
 
-The prose is the World English Bible (public domain) as the distribution's package sword-text-web carries it: the package is
-downloaded and unpacked in the output's folder, not installed. Where it cannot be had, the licences and the
-docstrings of Python's library on this machine take its place. The same input gives the same bytes; an output that is there is left alone.
+The prose is the World English Bible (public domain) as the distribution's package sword-text-web carries it: the
+package is downloaded and unpacked in the output's folder, not installed. Where it cannot be had, the licences and the
+docstrings of Python's library on this machine take its place. The same input gives the same bytes; an output that is
+there is left alone.
 
 usage: make_demo_corpus.py [OUTPUT]        (data/demo/corpus.jsonl)
 """
@@ -31,7 +32,8 @@ def say(text):
 def run(command, folder):
     """True if the command succeeds; its words are kept back unless it fails."""
     try:
-        done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=120)
     except (OSError, subprocess.TimeoutExpired) as error:
         say(f"{command[0]}: {error}")
         return False
@@ -61,8 +63,8 @@ def fetch_package(folder):
 
 
 def read_blocks(folder, testament):
-    """Marked-up text of one testament. Its .bzs is a table of (offset, packed bytes, plain bytes), 32-bit little-endian,
-    of the zlib streams in its .bzz: the SWORD project's zText format."""
+    """Marked-up text of one testament. Its .bzs is a table of (offset, packed bytes, plain bytes), 32-bit
+    little-endian, of the zlib streams in its .bzz: the SWORD project's zText format."""
     table = (folder / f"{testament}.bzs").read_bytes()
     packed = (folder / f"{testament}.bzz").read_bytes()
     blocks = []
@@ -107,8 +109,8 @@ def package_documents(folder):
 
 def local_documents():
     """One text a dozen paragraphs of the system's licences and of the docstrings of Python's standard library."""
-    texts = [path.read_text(encoding="utf-8", errors="ignore")
-             for path in sorted(Path("/usr/share/common-licenses").glob("*")) if path.is_file() and not path.is_symlink()]
+    licences = [path for path in sorted(Path("/usr/share/common-licenses").glob("*")) if not path.is_symlink()]
+    texts = [path.read_text(encoding="utf-8", errors="ignore") for path in licences]
     library = Path(os.__file__).parent
     for path in sorted(library.rglob("*.py")):
         if not {"test", "tests", "site-packages", "dist-packages"} & set(path.relative_to(library).parts):
