@@ -235,15 +235,26 @@ def check_file(root, path):
     return [text for _, text in sorted(source.findings)]
 
 
+def tracked_files(root):
+    """What git tracks or would; None where `root` is not a repository's top, or there is no git."""
+    git = ["git", "-C", str(root)]
+    try:
+        top = subprocess.run([*git, "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=True)
+        listing = subprocess.run([*git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+                                 capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    if Path(top.stdout.strip()).resolve() != root:
+        return None
+    return [root / name for name in listing.stdout.split("\0") if name]
+
+
 def project_files(root):
-    """What git tracks or would; every file where there is no repository."""
-    listing = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                             capture_output=True, text=True)
-    inside = subprocess.run(["git", "-C", root, "rev-parse", "--show-toplevel"], capture_output=True, text=True)
-    if listing.returncode == 0 and inside.returncode == 0 and Path(inside.stdout.strip()).resolve() == root:
-        paths = [root / name for name in listing.stdout.split("\0") if name]
-    else:
-        paths = sorted(root.rglob("*"))
+    """The files that the rules are for; without git, all but what .gitignore leaves out."""
+    paths = tracked_files(root)
+    if paths is None:
+        paths = [p for p in sorted(root.rglob("*"))
+                 if not re.match(r"build|runs$|data$|\.git$", p.relative_to(root).parts[0])]
     return [p for p in paths if p.is_file() and not p.is_symlink()
             and (p.suffix in TEXT or p.name in HASHED_NAMES)]
 
