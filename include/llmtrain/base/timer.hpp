@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Named time ranges that nest; they only add up, metrics/timing_table prints them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llmtrain/base/clock.hpp"
+
+namespace llmtrain {
+
+/// Total time of one range under one parent; `seconds` includes the ranges inside it.
+struct TimerTotal {
+  std::string path;  ///< names from the outermost in, "step/forward"
+  std::int64_t calls = 0;
+  double seconds = 0;
+};
+
+/// The totals of this process's ranges. One thread uses it.
+class Timers {
+ public:
+  /// All ranges in the order in which they were first opened.
+  const std::vector<TimerTotal>& totals() const { return totals_; }
+  /// Sets all totals to zero and keeps the names; open ranges count in full when they close.
+  void reset();
+
+ private:
+  friend class TimerRange;
+  static constexpr int top = -1;
+
+  int open(std::string_view name);  ///< index of the range, which becomes the current one
+  void close(int index, double seconds);
+
+  struct Node {
+    std::string name;
+    int parent;
+  };
+  std::vector<TimerTotal> totals_;
+  std::vector<Node> nodes_;  ///< beside totals_
+  int current_ = top;
+};
+
+/// Times from its construction to its destruction: `TimerRange range(timers, "forward");`
+class [[nodiscard]] TimerRange {
+ public:
+  TimerRange(Timers& timers, std::string_view name) : timers_(timers), index_(timers.open(name)) {}
+  ~TimerRange() { timers_.close(index_, watch_.seconds()); }
+  TimerRange(const TimerRange&) = delete;
+  TimerRange& operator=(const TimerRange&) = delete;
+
+ private:
+  Timers& timers_;
+  int index_;
+  Stopwatch watch_;
+};
+
+}  // namespace llmtrain
