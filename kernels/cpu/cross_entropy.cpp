@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Softmax cross-entropy over the vocabulary rows of one rank, on the CPU.
+#include <cmath>
+#include <limits>
+
+#include "common/math.hpp"
+#include "cpu/cpu_kernels.hpp"
+#include "cpu/loops.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+template <class S>
+struct SoftmaxSums {
+  S maximum, sum;
+};
+
+/// Maximum and sum of exp(x - maximum) in one pass over memory: blocks that stay in the first cache are read twice, and
+/// the sum is rescaled when a block raises the maximum.
+template <class T>
+SoftmaxSums<StatsType<T>> softmax_sums(const T* x, std::int64_t n) {
+  using S = StatsType<T>;
+  constexpr std::int64_t block = 1024, lanes = 16;
+  constexpr S lowest = -std::numeric_limits<S>::infinity();
+  SoftmaxSums<S> result{lowest, S{0}};
+  for (std::int64_t begin = 0; begin < n; begin += block) {
+    const std::int64_t count = std::min(block, n - begin);
+    const T* const b = x + begin;
+    S highest[lanes];
+    for (S& h : highest) h = result.maximum;
+    std::int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+#pragma omp simd
+      for (std::int64_t j = 0; j < lanes; ++j) highest[j] = load(b[i + j]) > highest[j] ? load(b[i + j]) : highest[j];
+    }
+    for (; i < count; ++i) highest[0] = load(b[i]) > highest[0] ? load(b[i]) : highest[0];
+    const S maximum = *std::max_element(highest, highest + lanes);
+    if (begin > 0) result.sum *= fast_exp(result.maximum - maximum);
+    result.maximum = maximum;
+    result.sum += lane_sum<S>(count, [&](std::int64_t c) { return fast_exp(load(b[c]) - maximum); });
+  }
+  return result;
+}
+
+}  // namespace
+
+void CpuKernels::do_cross_entropy_stats(Stream, Tensor stats, Tensor logits, Tensor targets, VocabRange vocab) {
+  dispatch("cross_entropy_stats", logits.dtype, [&]<class T>(T) {
+    using S = StatsType<T>;
+    const Matrix<T> x(logits);
+    const Matrix<S> out(stats);
+    const std::int32_t* const target = targets.ptr<std::int32_t>();
+#pragma omp parallel for schedule(static) if (logits.numel() >= parallel_threshold)
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      const SoftmaxSums<S> sums = softmax_sums(x.row(t), vocab.valid);
+      const std::int64_t local = target[t] - vocab.first;
+      out.row(0)[t] = sums.maximum;
+      out.row(1)[t] = sums.sum;
+      out.row(2)[t] = local >= 0 && local < vocab.valid ? load(x.row(t)[local]) : S{0};
+    }
+  });
+}
+
+void CpuKernels::do_cross_entropy_loss(Stream, Tensor totals, Tensor stats, Tensor weights) {
+  dispatch("cross_entropy_loss", stats.dtype, [&]<class S>(S) {
+    const Matrix<S> x(stats);
+    const S *const maximum = x.row(0), *const sum = x.row(1), *const target = x.row(2);
+    const float* const weight = weights.ptr<float>();
+    double loss = 0, count = 0;
+    for (std::int64_t t = 0; t < x.cols; ++t) {
+      const double log_sum = std::log(static_cast<double>(sum[t])) + static_cast<double>(maximum[t]);
+      loss = std::fma(static_cast<double>(weight[t]), log_sum - static_cast<double>(target[t]), loss);
+      count += static_cast<double>(weight[t]);
+    }
+    double* const out = totals.ptr<double>();
+    out[0] += loss;
+    out[1] += count;
+  });
+}
+
+void CpuKernels::do_cross_entropy_gradient(Stream, Tensor logits, Tensor stats, Tensor targets, Tensor weights,
+                                           VocabRange vocab) {
+  dispatch("cross_entropy_gradient", logits.dtype, [&]<class T>(T) {
+    using S = StatsType<T>;
+    const Matrix<T> x(logits);
+    const Matrix<S> s(stats);
+    const std::int32_t* const target = targets.ptr<std::int32_t>();
+    const float* const weight = weights.ptr<float>();
+#pragma omp parallel for schedule(static) if (logits.numel() >= parallel_threshold)
+    for (std::int64_t t = 0; t < x.rows; ++t) {
+      T* const row = x.row(t);
+      const S maximum = s.row(0)[t], w = static_cast<S>(weight[t]);
+      const S factor = w / s.row(1)[t];
+      const std::int64_t local = target[t] - vocab.first;
+      const bool here = local >= 0 && local < vocab.valid;
+      const S logit = here ? load(row[local]) : S{0};
+#pragma omp simd
+      for (std::int64_t c = 0; c < vocab.valid; ++c) store(row[c], fast_exp(load(row[c]) - maximum) * factor);
+      if (here) store(row[local], std::fma(fast_exp(logit - maximum), factor, -w));  // rounded once
+      for (std::int64_t c = vocab.valid; c < x.cols; ++c) store(row[c], S{0});
+    }
+  });
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Sizes of temporary memory, by device kind.
+#include "llmtrain/backend/workspace.hpp"
+
+#include <algorithm>
+
+namespace llmtrain {
+
+namespace {
+/// Row blocks whose partial weight gradients are kept and then added in order: enough for every thread or
+/// multiprocessor (two blocks on each of 132), and fixed, so that results do not depend on their number.
+constexpr std::int64_t cpu_norm_blocks = 64;
+constexpr std::int64_t cuda_norm_blocks = 264;
+/// Staging of one CPU communicator, a rank: what is received and not yet added.
+constexpr std::int64_t cpu_staging_bytes = std::int64_t{4} << 20;
+}  // namespace
+
+std::int64_t norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::int64_t cols, DType stats) {
+  return std::min(rows, kind == DeviceKind::cpu ? cpu_norm_blocks : cuda_norm_blocks) * cols * size_of(stats);
+}
+
+std::int64_t attention_backward_workspace(DeviceKind, const AttentionShape& shape, DType stats) {
+  return shape.heads * shape.batch * shape.sequence * size_of(stats);  // sum(d_out * out) a head and token
+}
+
+std::int64_t communicator_workspace(DeviceKind kind, int size) {
+  if (kind == DeviceKind::cuda || size == 1) return 0;
+  return size * cpu_staging_bytes;
+}
+
+}  // namespace llmtrain

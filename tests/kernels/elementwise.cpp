@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/// add, scale_add, convert, copy and fill: strided, dense, in place, and over more than one block.
+#include "kernels.hpp"
+
+using namespace llmtrain;
+using namespace llmtrain::test;
+
+namespace {
+
+struct Size {
+  std::int64_t rows, cols, leading;
+};
+const std::vector<Size> sizes = {{1, 1, 0}, {3, 5, 9}, {7, 33, 0}, {2, 20001, 20003}, {130, 257, 0}};
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("add sums strided tensors, also in place", T, float, double) {
+  Random random(1);
+  for (const auto& [rows, cols, leading] : sizes) {
+    auto a = Buffer<T>::random(random, {rows, cols}, leading), b = Buffer<T>::random(random, {rows, cols});
+    Buffer<T> out({rows, cols}, leading);
+    std::vector<double> expected = a.values();
+    for (std::int64_t i = 0; i < b.numel(); ++i) expected[static_cast<std::size_t>(i)] += b.flat(i);
+    check_thread_invariance(out, [&] { kernels().add(stream, out.tensor(), a.tensor(), b.tensor()); });
+    check_close("add", out, expected, tolerance<T>);
+    kernels().add(stream, a.tensor(), a.tensor(), b.tensor());
+    CHECK(a.same_bits(out));
+  }
+}
+
+TEST_CASE_TEMPLATE("scale_add adds a multiple", T, float, double) {
+  Random random(2);
+  for (const auto& [rows, cols, leading] : sizes) {
+    const auto before = Buffer<T>::random(random, {rows, cols}, leading);
+    auto x = Buffer<T>::random(random, {rows, cols}), y = before;
+    std::vector<double> expected = before.values();
+    for (std::int64_t i = 0; i < x.numel(); ++i) expected[static_cast<std::size_t>(i)] -= 0.75 * x.flat(i);
+    check_thread_invariance(y, [&] {
+      y = before;
+      kernels().scale_add(stream, y.tensor(), x.tensor(), -0.75);
+    });
+    check_close("scale_add", y, expected, tolerance<T>);
+  }
+}
+
+TEST_CASE("convert rounds to nearest and keeps what fits") {
+  Random random(3);
+  for (const auto& [rows, cols, leading] : sizes) {
+    auto wide = Buffer<double>::random(random, {rows, cols}, leading);
+    Buffer<float> narrow({rows, cols});
+    Buffer<double> back({rows, cols}, leading);
+    kernels().convert(stream, narrow.tensor(), wide.tensor());
+    kernels().convert(stream, back.tensor(), narrow.tensor());
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < wide.numel(); ++i) {
+      wrong += narrow.flat(i) != static_cast<float>(wide.flat(i)) || back.flat(i) != static_cast<double>(narrow.flat(i));
+    }
+    CHECK(wrong == 0);
+    CHECK(back.gaps_intact());
+  }
+}
+
+TEST_CASE("copy moves every dtype between leading dimensions") {
+  Random random(4);
+  for (const auto& [rows, cols, leading] : sizes) {
+    auto from = Buffer<float>::random(random, {rows, cols}, leading);
+    Buffer<float> to({rows, cols}, leading == 0 ? 0 : leading + 3);
+    kernels().copy(stream, to.tensor(), from.tensor());
+    check_close("copy", to, from.values(), 0);
+    auto ids = Buffer<std::int32_t>::integers(random, {rows, cols}, -5, 1000);
+    Buffer<std::int32_t> ids_to({rows, cols}, cols + 1);
+    kernels().copy(stream, ids_to.tensor(), ids.tensor());
+    check_close("copy of ids", ids_to, ids.values(), 0);
+  }
+}
+
+TEST_CASE_TEMPLATE("fill sets all elements and no gap", T, float, double, std::int32_t, std::int64_t) {
+  for (const auto& [rows, cols, leading] : sizes) {
+    Buffer<T> to({rows, cols}, leading);
+    kernels().fill(stream, to.tensor(), 3);
+    check_close("fill", to, std::vector<double>(static_cast<std::size_t>(rows * cols), 3.0), 0);
+  }
+  std::vector<unsigned char> bytes(100, 7);
+  kernels().fill(stream, Tensor::dense(bytes.data() + 1, DType::uint8, {98}), 2);
+  CHECK(bytes[0] == 7);
+  CHECK(bytes[1] == 2);
+  CHECK(bytes[98] == 2);
+  CHECK(bytes[99] == 7);
+}
