@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+# The CUDA module: where nvcc, cuBLASLt, cuDNN and NCCL are all found, adds llmtrain_cuda (libllmtrain_cuda.so beside the
+# program); where one is missing, says which and goes on, or stops with LLMTRAIN_CUDA=ON.
+set(LLMTRAIN_HAVE_CUDA OFF)
+set(LLMTRAIN_CUDA_VERSION "none")
+if(NOT LLMTRAIN_CUDA MATCHES "^(AUTO|ON|OFF|TRUE|FALSE|YES|NO|1|0)$")
+  message(FATAL_ERROR "LLMTRAIN_CUDA is '${LLMTRAIN_CUDA}'; use AUTO, ON or OFF")
+endif()
+if(NOT LLMTRAIN_CUDA STREQUAL "AUTO" AND NOT LLMTRAIN_CUDA)
+  message(STATUS "CUDA module: off (LLMTRAIN_CUDA)")
+  return()
+endif()
+
+# nvcc may be installed without being in PATH; must be settled before check_language looks.
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(LLMTRAIN_NVCC nvcc PATHS /usr/local/cuda/bin /opt/cuda/bin)
+  if(LLMTRAIN_NVCC)
+    set(CMAKE_CUDA_COMPILER ${LLMTRAIN_NVCC})
+  endif()
+endif()
+include(CheckLanguage)
+check_language(CUDA)
+
+set(cuda_missing "")
+if(CMAKE_CUDA_COMPILER)
+  get_filename_component(cuda_bin ${CMAKE_CUDA_COMPILER} REALPATH)
+  get_filename_component(cuda_bin ${cuda_bin} DIRECTORY)
+  get_filename_component(cuda_root ${cuda_bin} DIRECTORY)
+  set(cuda_hints ${cuda_root} ${cuda_root}/targets/x86_64-linux ${cuda_root}/targets/sbsa-linux)
+  # 'library header' pairs: one that is not found puts its name in the list of what is missing.
+  foreach(pair "cudart cuda_runtime_api.h" "cublasLt cublasLt.h" "cudnn cudnn.h" "nccl nccl.h")
+    separate_arguments(pair)
+    list(GET pair 0 library)
+    list(GET pair 1 header)
+    find_library(LLMTRAIN_LIB_${library} ${library} HINTS ${cuda_hints} PATH_SUFFIXES lib64 lib)
+    find_path(LLMTRAIN_INC_${library} ${header} HINTS ${cuda_hints} PATH_SUFFIXES include)
+    if(NOT LLMTRAIN_LIB_${library} OR NOT LLMTRAIN_INC_${library})
+      list(APPEND cuda_missing ${library})
+    endif()
+  endforeach()
+else()
+  list(APPEND cuda_missing nvcc)
+endif()
+
+if(cuda_missing)
+  list(JOIN cuda_missing ", " cuda_missing)
+  if(LLMTRAIN_CUDA STREQUAL "AUTO")
+    message(STATUS "CUDA module: not built; not found: ${cuda_missing}")
+    return()
+  endif()
+  message(FATAL_ERROR "LLMTRAIN_CUDA is ON, but not found: ${cuda_missing}; install them, or use LLMTRAIN_CUDA=AUTO")
+endif()
+
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES "80;90" CACHE STRING "GPU generations that the CUDA module is built for")
+endif()
+enable_language(CUDA)
+set(LLMTRAIN_HAVE_CUDA ON)
+set(LLMTRAIN_CUDA_VERSION ${CMAKE_CUDA_COMPILER_VERSION})
+
+file(GLOB_RECURSE CUDA_SOURCES CONFIGURE_DEPENDS
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu ${PROJECT_SOURCE_DIR}/src/backend/cuda/*.cpp
+  ${PROJECT_SOURCE_DIR}/src/backend/cuda/*.cu)
+add_library(llmtrain_cuda MODULE ${CUDA_SOURCES})
+target_include_directories(llmtrain_cuda PRIVATE ${PROJECT_SOURCE_DIR}/kernels)
+target_include_directories(llmtrain_cuda SYSTEM PRIVATE
+  ${LLMTRAIN_INC_cudart} ${LLMTRAIN_INC_cublasLt} ${LLMTRAIN_INC_cudnn} ${LLMTRAIN_INC_nccl})
+target_link_libraries(llmtrain_cuda PRIVATE llmtrain_options fmt::fmt
+  ${LLMTRAIN_LIB_cudart} ${LLMTRAIN_LIB_cublasLt} ${LLMTRAIN_LIB_cudnn} ${LLMTRAIN_LIB_nccl})
+# CMake before 3.25.2 does not know that nvcc 12 and later speak C++20, so the flag is given by hand and
+# CMAKE_CUDA_STANDARD stays unset. Contraction is off as in the C++ files: init_normal must give the CPU's bits.
+set(cuda_flags -std=c++20 --fmad=false -Xcompiler=-Wall,-Wextra)
+if(LLMTRAIN_WERROR)
+  list(APPEND cuda_flags -Werror=all-warnings)
+endif()
+target_compile_options(llmtrain_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_flags}>")
+set_target_properties(llmtrain_cuda PROPERTIES CUDA_STANDARD_REQUIRED OFF LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+message(STATUS "CUDA module: CUDA ${LLMTRAIN_CUDA_VERSION}, for ${CMAKE_CUDA_ARCHITECTURES}")

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Times training steps of a deck and prints a record for perf/records (see perf/README.md).
+
+usage: bench.py [--deck DECK] [--ranks N] [--steps K] [--warmup W] [block.key=value ...]
+"""
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RUN_DIR = "runs/bench"
+
+
+def launch_environment():
+    """mpirun's: more ranks than cores, no binding, root allowed where this is root."""
+    environment = dict(os.environ, OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_hwloc_base_binding_policy="none",
+                       OMPI_MCA_mpi_yield_when_idle="1")
+    if os.geteuid() == 0:
+        environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    return environment
+
+
+def output_of(*command):
+    """What a command prints, or "unknown"."""
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+def processor():
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def planned_flops(deck, ranks, overrides):
+    """(parameters, FLOPs of a step as executed, 6 x parameters x tokens), or None where the plan fails."""
+    text = output_of("./llmtrain", "plan", deck, "--ranks", str(ranks), "--json", *overrides)
+    try:
+        plan = json.loads(text)
+        return plan["parameters"], plan["step"]["flops_a"], plan["step"]["flops_b"]
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def timed_steps(path, warmup):
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [line["timing"] for line in lines if line["step"] > warmup and line["timing"]["step_seconds"]]
+
+
+def print_record(arguments, command, timings):
+    def median(key):
+        values = [timing[key] for timing in timings if timing.get(key) is not None]
+        return statistics.median(values) if values else None
+
+    seconds, rate, mfu = median("step_seconds"), median("tokens_per_second"), median("mfu")
+    print(f"# {Path(arguments.deck).stem}, {arguments.ranks} ranks\n")
+    print(f"- command: `{' '.join(command)}`")
+    print("- program: " + output_of("./llmtrain", "--version").replace("\n", "; "))
+    cores = len(os.sched_getaffinity(0))
+    print(f"- machine: {processor()}, {cores} cores allowed; {platform.system()} {platform.release()}")
+    print(f"- timed: {len(timings)} steps after {arguments.warmup} of warm-up, medians")
+    print(f"- step: {seconds:.4f} s; tokens/s: {rate:.0f}" + (f"; MFU: {100 * mfu:.1f} %" if mfu is not None else ""))
+    flops = planned_flops(arguments.deck, arguments.ranks, arguments.overrides)
+    if flops:
+        parameters, executed, counted = flops
+        print(f"- parameters: {parameters}; GFLOP/s as executed: {executed / seconds / 1e9:.1f}, "
+              f"by 6 x parameters x tokens: {counted / seconds / 1e9:.1f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--deck", default="inputs/demo.yaml")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=40, help="in all, warm-up included")
+    parser.add_argument("--warmup", type=int, default=10, help="steps left out at the start")
+    parser.add_argument("overrides", nargs="*", help="block.key=value")
+    arguments = parser.parse_args()
+    if arguments.deck == "inputs/demo.yaml":
+        subprocess.run(["scripts/make_demo_data.sh"], cwd=ROOT, check=True)
+    command = ["mpirun", "-np", str(arguments.ranks), "./llmtrain", arguments.deck, f"run.steps={arguments.steps}",
+               f"run.dir={RUN_DIR}", "run.overwrite=true", "checkpoint.every=0", "checkpoint.resume=never",
+               f"data.eval_every={arguments.steps + 1}", *arguments.overrides]
+    code = subprocess.run(command, cwd=ROOT, env=launch_environment(), stdin=subprocess.DEVNULL).returncode
+    if code != 0:
+        print(f"bench: {' '.join(command)} ended with {code}", file=sys.stderr)
+        return code
+    timings = timed_steps(ROOT / RUN_DIR / "metrics.jsonl", arguments.warmup)
+    if not timings:
+        print(f"bench: {RUN_DIR}/metrics.jsonl has no step after {arguments.warmup}; use more --steps", file=sys.stderr)
+        return 1
+    print()
+    print_record(arguments, command, timings)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
