@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What attention forward and backward share: block sizes, typed views of heads, and the rule which keys a query sees.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numbers>
+#include <utility>
+
+#include "cpu/attention.hpp"
+#include "cpu/tile.hpp"
+
+namespace llmtrain::attention {
+
+inline constexpr std::int64_t query_block = 64;  // multiples of every panel width
+inline constexpr std::int64_t key_block = 96;
+
+/// Throws for what the kernels cannot do.
+inline void check_attention(const AttentionOptions& options, DType dtype) {
+  require(dtype == DType::fp32 || dtype == DType::fp64, ExitCode::configuration,
+          "attention on the CPU computes in fp32 or fp64, not {}: set precision.compute to one of these", name_of(dtype));
+  require(options.shape.head_dim <= cpu_max_head_dim, ExitCode::configuration,
+          "model.head_dim is {}, above {}, the most that attention on the CPU can do", options.shape.head_dim,
+          cpu_max_head_dim);
+}
+
+/// One head of one sequence: rows [sequence, head_dim], `ld` elements apart.
+template <class T>
+struct Head {
+  T* data = nullptr;
+  std::int64_t ld = 0;
+  T* row(std::int64_t i) const { return data + i * ld; }
+};
+
+template <class T>
+Head<T> head_of(const Tensor& x, const AttentionShape& shape, std::int64_t batch, std::int64_t head) {
+  return {x.ptr<T>() + batch * shape.sequence * x.leading + head * shape.head_dim, x.leading};
+}
+
+/// Row of lse or delta [heads, tokens] for one sequence.
+template <class T>
+T* stats_of(const Tensor& x, const AttentionShape& shape, std::int64_t batch, std::int64_t head) {
+  return x.ptr<T>() + head * x.leading + batch * shape.sequence;
+}
+
+/// Query i sees the keys first(i) .. i of its sequence.
+struct Visible {
+  const std::int32_t* starts = nullptr;  // of this sequence, or null
+  std::int64_t stride = 1;
+  std::int64_t window = 0;
+
+  std::int64_t first(std::int64_t i) const {
+    std::int64_t key = window > 0 ? std::max<std::int64_t>(0, i - window + 1) : 0;
+    if (starts != nullptr) key = std::max<std::int64_t>(key, starts[i * stride]);
+    return std::min(key, i);
+  }
+
+  /// Smallest and largest first key of queries [begin, end).
+  std::pair<std::int64_t, std::int64_t> first_range(std::int64_t begin, std::int64_t end) const {
+    std::int64_t low = std::numeric_limits<std::int64_t>::max(), high = 0;
+    for (std::int64_t i = begin; i < end; ++i) {
+      low = std::min(low, first(i));
+      high = std::max(high, first(i));
+    }
+    return {low, high};
+  }
+};
+
+inline Visible visible_of(const Tensor& starts, const AttentionOptions& options, std::int64_t batch) {
+  if (!starts) return {nullptr, 1, options.window};
+  return {starts.ptr<std::int32_t>() + batch * options.shape.sequence * starts.leading, starts.leading, options.window};
+}
+
+/// How a raw product q.k becomes an exponent of 2: with log2 e folded in, softmax needs only 2^x.
+/// No cap: x = product * factor. Cap: x = cap * tanh(product * factor).
+template <class T>
+struct ScoreRule {
+  T factor = 1;
+  T cap = 0;
+};
+
+template <class T>
+ScoreRule<T> score_rule(const AttentionOptions& options) {
+  constexpr double log2e = std::numbers::log2e;
+  if (options.soft_cap == 0) return {static_cast<T>(options.scale * log2e), 0};
+  return {static_cast<T>(options.scale / options.soft_cap), static_cast<T>(options.soft_cap * log2e)};
+}
+
+/// to[d, lane] = from row `lane`, element d, times factor; lanes at and beyond `rows` are 0.
+template <class T>
+void pack_transposed(T* to, Head<T> from, std::int64_t first, std::int64_t rows, std::int64_t head_dim, T factor) {
+  constexpr std::int64_t width = simd::panel<T>;
+  for (std::int64_t lane = 0; lane < width; ++lane) {
+    if (lane < rows) {
+      const T* row = from.row(first + lane);
+      for (std::int64_t d = 0; d < head_dim; ++d) to[d * width + lane] = row[d] * factor;
+    } else {
+      for (std::int64_t d = 0; d < head_dim; ++d) to[d * width + lane] = 0;
+    }
+  }
+}
+
+/// Copies rows into a dense [rows, ld] buffer, columns beyond head_dim zero: rows of packed tensors often lie a power of two
+/// apart, where they would evict each other from the cache.
+template <class T>
+void pack_rows(T* to, std::int64_t ld, Head<T> from, std::int64_t first, std::int64_t rows, std::int64_t head_dim) {
+  for (std::int64_t i = 0; i < rows; ++i, to += ld) {
+    std::copy_n(from.row(first + i), head_dim, to);
+    std::fill(to + head_dim, to + ld, T(0));
+  }
+}
+
+}  // namespace llmtrain::attention

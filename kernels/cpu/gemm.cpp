@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Matrix products of the CPU back end: shapes of the three forms, and the choice between oneDNN and our own product.
+#include "cpu/gemm.hpp"
+
+#include <algorithm>
+
+namespace llmtrain {
+namespace {
+
+GemmShape shape_of(GemmForm form, const Tensor& d, const Tensor& a, const Tensor& b) {
+  const bool a_transposed = form == GemmForm::tn;
+  const bool b_transposed = form == GemmForm::nt;
+  const GemmShape shape{d.rows(), d.cols(), a_transposed ? a.rows() : a.cols()};
+  LLMTRAIN_CHECK((a_transposed ? a.cols() : a.rows()) == shape.m);
+  LLMTRAIN_CHECK((b_transposed ? b.rows() : b.cols()) == shape.n);
+  LLMTRAIN_CHECK((b_transposed ? b.cols() : b.rows()) == shape.k);
+  return shape;
+}
+
+void fill_zero(const Tensor& d) {
+  auto* data = static_cast<std::byte*>(d.data);
+  for (std::int64_t row = 0; row < d.rows(); ++row) {
+    std::byte* begin = data + row * d.leading * size_of(d.dtype);
+    std::fill(begin, begin + d.cols() * size_of(d.dtype), std::byte{0});
+  }
+}
+
+}  // namespace
+
+void cpu_gemm(GemmForm form, Tensor d, Tensor a, Tensor b, Write write) {
+  const GemmShape shape = shape_of(form, d, a, b);
+  LLMTRAIN_CHECK(d.dtype == a.dtype && d.dtype == b.dtype);
+  if (shape.m == 0 || shape.n == 0) return;
+  if (shape.k == 0) {  // an empty sum
+    if (write == Write::overwrite) fill_zero(d);
+    return;
+  }
+  switch (d.dtype) {
+    case DType::fp32: return gemm_fp32(form, shape, d, a, b, write);
+    case DType::fp64: return gemm_fp64(form, shape, d, a, b, write);
+    default:
+      fail(ExitCode::configuration, "gemm on the CPU computes in fp32 or fp64, not {}: set precision.compute to one of these",
+           name_of(d.dtype));
+  }
+}
+
+}  // namespace llmtrain
