@@ -71,7 +71,7 @@ class Device {
   virtual void wait(Stream stream, Event event) = 0;
   virtual void synchronize(Stream stream) = 0;
 
-  /// `bytes` of memory aligned to 256, or null when there is not enough. Only memory/arena calls this.
+  /// `bytes` of zeroed memory aligned to 256, or null when there is not enough. Only memory/arena calls this.
   virtual void* allocate(std::int64_t bytes, MemorySpace space) = 0;
   virtual void release(void* pointer, MemorySpace space) = 0;
 

@@ -1,1 +1,193 @@
-namespace llmtrain { const int cpu_placeholder = 0; }
+// SPDX-License-Identifier: Apache-2.0
+/// Events, memory and progress of the CPU back end.
+#include "device.hpp"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <thread>
+
+#include "communicator.hpp"
+#include "processor.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+constexpr int slot_shift = 40;  // an event id is (slot + 1) << 40 | sequence; 2^40 batches outlast any run
+
+/// Bytes the system can give without swapping; a large number where it does not say.
+std::int64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string key, unit;
+  for (std::int64_t value = 0; file >> key >> value; std::getline(file, unit)) {
+    if (key == "MemAvailable:") return value * 1024;
+  }
+  return INT64_MAX;
+}
+
+/// memset or memcpy by all threads, each on one contiguous part.
+template <class PartFunction>
+void in_parallel(std::int64_t bytes, PartFunction part) {
+  constexpr std::int64_t page = 4096;
+#pragma omp parallel if (bytes >= (std::int64_t{1} << 20))
+  {
+    const std::int64_t share =
+        ((bytes + omp_get_num_threads() - 1) / omp_get_num_threads() + page - 1) / page * page;
+    const std::int64_t begin = std::min(bytes, share * omp_get_thread_num());
+    const std::int64_t end = std::min(bytes, begin + share);
+    if (begin < end) part(begin, end - begin);
+  }
+}
+
+}  // namespace
+
+void CpuDevice::Boundary::on_operation(const OpNote& note) {
+  device_.progress();
+  if (device_.observer_ != nullptr) device_.observer_->on_operation(note);
+}
+
+void CpuDevice::Boundary::on_collective(const CollectiveNote& note) {
+  if (device_.observer_ != nullptr) device_.observer_->on_collective(note);
+}
+
+CpuDevice::CpuDevice(int threads, KernelsFactory make_kernels) : threads_(threads), make_kernels_(make_kernels) {
+  LLMTRAIN_CHECK(threads >= 1);
+  omp_set_num_threads(threads);
+}
+
+CpuDevice::~CpuDevice() = default;
+
+std::string CpuDevice::describe() const { return describe_processor(threads_); }
+
+double CpuDevice::peak_flops(DType precision, std::string* formula) const {
+  return processor_peak_flops(precision, threads_, formula);
+}
+
+Kernels& CpuDevice::kernels() {
+  if (kernels_ == nullptr) {
+    kernels_ = make_kernels_();
+    kernels_->set_observer(&boundary_);
+  }
+  return *kernels_;
+}
+
+void CpuDevice::set_observer(OpObserver* observer) {
+  observer_ = observer;
+  for (CpuCommunicator* communicator : communicators_) {
+    if (communicator != nullptr) communicator->set_observer(observer);
+  }
+}
+
+Stream CpuDevice::make_stream(const std::string&) { return {this, streams_++}; }
+
+Event CpuDevice::record(Stream) {
+  progress();
+  return {this, 0};  // whatever was issued on a stream has been done at once
+}
+
+void CpuDevice::wait(Stream, Event event) { complete(event); }
+
+void CpuDevice::synchronize(Stream) { progress(); }
+
+// Memory is zeroed by all threads, each its part: pages land on the NUMA node of the thread that will mostly use them, and
+// a machine that is too small shows itself here and not in the middle of a step.
+void* CpuDevice::allocate(std::int64_t bytes, MemorySpace) {
+  LLMTRAIN_CHECK(bytes >= 0);
+  if (bytes > available_memory()) return nullptr;
+  void* pointer = nullptr;
+  if (posix_memalign(&pointer, 256, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 256))) != 0) return nullptr;
+  in_parallel(bytes, [&](std::int64_t begin, std::int64_t count) {
+    std::memset(static_cast<char*>(pointer) + begin, 0, static_cast<std::size_t>(count));
+  });
+  return pointer;
+}
+
+void CpuDevice::release(void* pointer, MemorySpace) { std::free(pointer); }
+
+void CpuDevice::upload(Stream, Tensor destination, const void* source) {
+  LLMTRAIN_CHECK(destination.is_dense());
+  in_parallel(destination.bytes(), [&](std::int64_t begin, std::int64_t count) {
+    std::memcpy(static_cast<char*>(destination.data) + begin, static_cast<const char*>(source) + begin,
+                static_cast<std::size_t>(count));
+  });
+}
+
+void CpuDevice::download(Stream, void* destination, Tensor source) {
+  LLMTRAIN_CHECK(source.is_dense());
+  in_parallel(source.bytes(), [&](std::int64_t begin, std::int64_t count) {
+    std::memcpy(static_cast<char*>(destination) + begin, static_cast<const char*>(source.data) + begin,
+                static_cast<std::size_t>(count));
+  });
+}
+
+std::unique_ptr<Communicator> CpuDevice::make_communicator(const Group& group, Tensor workspace) {
+  auto communicator = std::make_unique<CpuCommunicator>(*this, group, workspace, CpuCommunicatorOptions{});
+  communicator->set_observer(observer_);
+  return communicator;
+}
+
+bool CpuDevice::progress() {
+  bool moved = false;
+  for (CpuCommunicator* communicator : communicators_) {
+    if (communicator != nullptr) moved |= communicator->advance();
+  }
+  return moved;
+}
+
+int CpuDevice::attach(CpuCommunicator* communicator) {
+  communicators_.push_back(communicator);
+  return static_cast<int>(communicators_.size()) - 1;
+}
+
+void CpuDevice::detach(int slot) { communicators_[static_cast<std::size_t>(slot)] = nullptr; }
+
+Event CpuDevice::event_of(int slot, std::uint64_t sequence) {
+  return {this, (static_cast<std::uint64_t>(slot) + 1) << slot_shift | sequence};
+}
+
+CpuCommunicator* CpuDevice::communicator_of(Event event) const {
+  if (event.id == 0) return nullptr;
+  const std::uint64_t slot = (event.id >> slot_shift) - 1;
+  LLMTRAIN_CHECK(event.device == this && slot < communicators_.size());
+  return communicators_[slot];
+}
+
+namespace {
+std::uint64_t sequence_of(Event event) { return event.id & ((std::uint64_t{1} << slot_shift) - 1); }
+}  // namespace
+
+bool CpuDevice::has_happened(Event event) const {
+  const CpuCommunicator* communicator = communicator_of(event);
+  return communicator == nullptr || communicator->has_completed(sequence_of(event));
+}
+
+void CpuDevice::deliver(Event event) {
+  CpuCommunicator* communicator = communicator_of(event);
+  if (communicator != nullptr) communicator->deliver(sequence_of(event));
+}
+
+void CpuDevice::complete(Event event) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds patience(1);
+  Clock::time_point look = Clock::now() + patience;
+  while (!has_happened(event)) {
+    if (progress()) {
+      look = Clock::now() + patience;
+      continue;
+    }
+    std::this_thread::yield();  // ranks may share a core
+    if (Clock::now() < look) continue;
+    for (CpuCommunicator* communicator : communicators_) {
+      if (communicator != nullptr) communicator->check_peers();
+    }
+    look = Clock::now() + patience;
+  }
+  deliver(event);
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/// TraceKernels: every operation is checked and noted by the public call and does nothing else.
+#pragma once
+
+#include "llmtrain/backend/kernels.hpp"
+
+namespace llmtrain {
+
+class TraceKernels final : public Kernels {
+  void do_gemm(Stream, GemmForm, Tensor, Tensor, Tensor, Write) override {}
+  void do_embedding_forward(Stream, Tensor, Tensor, Tensor, VocabRange) override {}
+  void do_embedding_backward(Stream, Tensor, Tensor, Tensor, Tensor, VocabRange, Write) override {}
+  void do_rms_norm_forward(Stream, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, double) override {}
+  void do_rms_norm_backward(Stream, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Write, Tensor) override {}
+  void do_rope(Stream, Tensor, Tensor, Tensor, Rotation) override {}
+  void do_attention_forward(Stream, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, const AttentionOptions&) override {}
+  void do_attention_backward(Stream, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
+                             const AttentionOptions&, Tensor) override {}
+  void do_swiglu_forward(Stream, Tensor, Tensor) override {}
+  void do_swiglu_backward(Stream, Tensor, Tensor, Tensor) override {}
+  void do_cross_entropy_stats(Stream, Tensor, Tensor, Tensor, VocabRange) override {}
+  void do_cross_entropy_loss(Stream, Tensor, Tensor, Tensor) override {}
+  void do_cross_entropy_gradient(Stream, Tensor, Tensor, Tensor, Tensor, VocabRange) override {}
+  void do_add(Stream, Tensor, Tensor, Tensor) override {}
+  void do_scale_add(Stream, Tensor, Tensor, double) override {}
+  void do_convert(Stream, Tensor, Tensor) override {}
+  void do_copy(Stream, Tensor, Tensor) override {}
+  void do_fill(Stream, Tensor, double) override {}
+  void do_init_normal(Stream, Tensor, InitKey, GlobalBlock, double) override {}
+  void do_sum_squares(Stream, Tensor, Tensor) override {}
+  void do_step_scalars(Stream, Tensor, Tensor, const StepInputs&) override {}
+  void do_adamw(Stream, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, const AdamWOptions&) override {}
+};
+
+}  // namespace llmtrain

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Totals by name, and how they print.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "llmtrain/backend/trace.hpp"
+
+namespace llmtrain {
+
+void TraceRecorder::on_operation(const OpNote& note) {
+  OperationTotal& total = operations_[note.name];
+  ++total.calls;
+  for (const Tensor& tensor : note.reads) total.bytes_read += tensor.bytes();
+  for (const Tensor& tensor : note.writes) total.bytes_written += tensor.bytes();
+  total.flops += note.flops;
+  if (!keep_notes_) return;
+  notes_.push_back({note.name, "", note.stream.id, {note.writes.begin(), note.writes.end()},
+                    {note.reads.begin(), note.reads.end()}, note.flops});
+}
+
+void TraceRecorder::on_collective(const CollectiveNote& note) {
+  CollectiveTotal& total = collectives_[{note.group->name, note.name}];
+  ++total.calls;
+  total.bytes += std::max(note.destination.bytes(), note.source.bytes());
+  if (!keep_notes_) return;
+  Note kept{note.name, note.group->name, 0, {}, {}, 0};
+  if (note.destination) kept.writes.push_back(note.destination);
+  if (note.source) kept.reads.push_back(note.source);
+  notes_.push_back(std::move(kept));
+}
+
+double TraceRecorder::flops() const {
+  double sum = 0;
+  for (const auto& [name, total] : operations_) sum += total.flops;
+  return sum;
+}
+
+void TraceRecorder::clear() {
+  operations_.clear();
+  collectives_.clear();
+  notes_.clear();
+}
+
+std::string TraceRecorder::table() const {
+  std::string text = fmt::format("{:<28} {:>10} {:>16} {:>16} {:>12}\n", "operation", "calls", "bytes read",
+                                 "bytes written", "GFLOP");
+  for (const auto& [name, total] : operations_) {
+    text += fmt::format("{:<28} {:>10} {:>16} {:>16} {:>12.3f}\n", name, total.calls, total.bytes_read,
+                        total.bytes_written, total.flops / 1e9);
+  }
+  text += fmt::format("{:<28} {:>10} {:>16}\n", "collective", "calls", "bytes");
+  for (const auto& [key, total] : collectives_) {
+    text += fmt::format("{:<28} {:>10} {:>16}\n", fmt::format("{} {}", key.first, key.second), total.calls, total.bytes);
+  }
+  return text;
+}
+
+}  // namespace llmtrain
