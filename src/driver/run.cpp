@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "llmtrain/base/agree.hpp"
 #include "llmtrain/base/clock.hpp"
+#include "llmtrain/base/digest.hpp"
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/checkpoint/saver.hpp"
 #include "llmtrain/config/dump.hpp"
@@ -115,7 +117,7 @@ class Run {
     TimerRange range(timers_, "checkpoint");
     CheckpointState state;
     state.step = step_;
-    state.run_id = digest(to_yaml(deck_, DumpFor::run_id));
+    state.run_id = digest_of(to_yaml(deck_, DumpFor::run_id));
     state.deck = to_yaml(deck_, DumpFor::checkpoint);
     state.samples = deck_.data.samples;
     state.counters["skipped"] = skipped_;

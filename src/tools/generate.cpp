@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Reads a checkpoint into an Inference and continues a prompt, or writes the prompt's logits.
-#include "llmtrain/tools/generate.hpp"
-
-#include <unistd.h>
-
-#include <boost/program_options.hpp>
+#include <array>
 #include <cstdio>
 #include <iostream>
 
-#include "llmtrain/base/text.hpp"
 #include "llmtrain/checkpoint/h5_writer.hpp"
+#include "llmtrain/config/numbers.hpp"
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/driver/inference.hpp"
 #include "llmtrain/driver/sampling.hpp"
 #include "llmtrain/tokenizer/tokenizer.hpp"
+#include "llmtrain/tools/options.hpp"
 
 namespace llmtrain {
 
@@ -33,45 +30,31 @@ struct Request {
 };
 
 /// False when only help was asked for.
-bool parse(std::span<const std::string> args, Request& request) {
+bool parse(Arguments arguments, Request& request) {
   po::options_description options("Options");
-  options.add_options()                                                                        //
-      ("help", "print this text")                                                              //
-      ("prompt", po::value(&request.prompt), "text to continue")                               //
-      ("prompt-ids", po::value(&request.prompt_ids), "token ids to continue, as 1,2,3")        //
-      ("tokens", po::value(&request.tokens), "tokens to generate (default 200)")               //
-      ("temperature", po::value(&request.temperature), "0 = most likely token (default 0.8)")  //
-      ("seed", po::value(&request.seed), "of the random draws (default 1)")                    //
-      ("threads", po::value(&request.threads), "0 = all cores (default)")                      //
-      ("logits", po::value(&request.logits),
-       "write the prompt's logits [positions, vocab] in fp32 to this HDF5 file and generate nothing");
-  po::options_description hidden;
-  hidden.add_options()("checkpoint", po::value(&request.checkpoint));
+  options.add_options()                                                                                         //
+      ("help", "print this text")                                                                               //
+      ("prompt", po::value(&request.prompt)->value_name("TEXT"), "text to continue")                            //
+      ("prompt-ids", po::value(&request.prompt_ids)->value_name("IDS"), "token ids to continue, as 1,2,3")      //
+      ("tokens", po::value(&request.tokens)->value_name("N"), "tokens to generate (default 200)")               //
+      ("temperature", po::value(&request.temperature)->value_name("T"), "0 = most likely token (default 0.8)")  //
+      ("seed", po::value(&request.seed)->value_name("N"), "of the random draws (default 1)")                    //
+      ("threads", po::value(&request.threads)->value_name("N"), "OpenMP threads; 0 = OMP_NUM_THREADS or all cores")  //
+      ("logits", po::value(&request.logits)->value_name("FILE.h5"),
+       "write the prompt's logits [positions, vocab] in fp32 and generate nothing");
   po::options_description all;
-  all.add(options).add(hidden);
+  all.add(options).add_options()("checkpoint", po::value(&request.checkpoint));
   po::positional_options_description positional;
   positional.add("checkpoint", 1);
-  po::variables_map values;
-  try {
-    po::store(po::command_line_parser(std::vector<std::string>(args.begin(), args.end()))
-                  .options(all)
-                  .positional(positional)
-                  .run(),
-              values);
-    po::notify(values);
-  } catch (const po::error& error) {
-    fail(ExitCode::usage, "generate: {}; see llmtrain generate --help", error.what());
-  }
-  if (values.count("help") != 0) {
-    std::cout << "Usage: llmtrain generate CHECKPOINT (--prompt TEXT | --prompt-ids IDS) [options]\n\n"
-                 "Continues a prompt with the model of a checkpoint: a step folder, or a checkpoints folder and then its\n"
-                 "newest step. The text goes to standard output.\n\n"
-              << options;
+  if (parse_options("generate", arguments, all, positional).count("help") != 0) {
+    std::cout << tool_usage("generate", options)
+              << "CHECKPOINT is a step folder, or a checkpoints folder: then its newest step. The text goes to standard "
+                 "output.\n";
     return false;
   }
-  require(!request.checkpoint.empty(), ExitCode::usage, "generate: name a checkpoint; see llmtrain generate --help");
+  require(!request.checkpoint.empty(), ExitCode::usage, "generate: name a checkpoint (see llmtrain generate --help)");
   require(request.prompt.empty() != request.prompt_ids.empty(), ExitCode::usage,
-          "generate: give one of --prompt and --prompt-ids; see llmtrain generate --help");
+          "generate: give one of --prompt and --prompt-ids (see llmtrain generate --help)");
   require(request.temperature >= 0 && request.tokens >= 0, ExitCode::usage,
           "generate: --temperature and --tokens must not be negative");
   return true;
@@ -83,9 +66,9 @@ std::vector<std::int32_t> parse_ids(const std::string& text, std::int64_t vocab)
   while (at < text.size()) {
     const std::size_t end = std::min(text.find(',', at), text.size());
     const auto id = parse_integer(std::string_view(text).substr(at, end - at));
-    require(id.has_value() && *id >= 0 && *id < vocab, ExitCode::usage,
+    require(id && id.value >= 0 && id.value < vocab, ExitCode::usage,
             "generate: --prompt-ids: '{}' is not a token id below {}", text.substr(at, end - at), vocab);
-    ids.push_back(static_cast<std::int32_t>(*id));
+    ids.push_back(static_cast<std::int32_t>(id.value));
     at = end + 1;
   }
   return ids;
@@ -123,9 +106,9 @@ void continue_text(const Request& request, Inference& model, const Tokenizer& to
 
 }  // namespace
 
-int tool_generate(std::span<const std::string> args) {
+int tool_generate(const MpiComm&, Arguments arguments) {
   Request request;
-  if (!parse(args, request)) return 0;
+  if (!parse(arguments, request)) return 0;
   const Checkpoint checkpoint = open_checkpoint(MpiComm{}, request.checkpoint);
   const Deck deck = parse_deck(read_checkpoint_state(MpiComm{}, checkpoint).deck, "the checkpoint's deck");
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(deck.data.tokenizer);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// JSON lines -> tokens -> .bin/.idx, one pass, bounded memory, all files or none.
-#include "llmtrain/tools/preprocess.hpp"
+#include "llmtrain/tools/tool.hpp"
 
 #include <signal.h>
 #include <unistd.h>
@@ -264,8 +264,8 @@ class Preprocessor {
 
 }  // namespace
 
-int tool_preprocess(std::span<const std::string> args) {
-  const std::optional<Options> options = read_options(args);
+int tool_preprocess(const MpiComm&, Arguments arguments) {
+  const std::optional<Options> options = read_options(arguments);
   if (!options.has_value()) return 0;
   {
     const SignalNote note;

@@ -13,6 +13,14 @@ namespace {
 
 // In the order of --help.
 constexpr std::array rows{
+    Tool{"preprocess", "--input FILE... --output-prefix P --tokenizer bytes [options]",
+         "Turn JSON lines into indexed datasets.", false, tool_preprocess},
+    Tool{"verify", "DECK --dump FILE.h5 [--steps K] [block.key=value ...]",
+         "Write the numbers of the first steps for comparison with other programs.", true, tool_verify},
+    Tool{"checkpoint", "ls|info|verify PATH, diff A B", "Look at checkpoints, prove and compare them.", false,
+         tool_checkpoint},
+    Tool{"generate", "CHECKPOINT --prompt TEXT [options]", "Continue a prompt, or write its logits.", false,
+         tool_generate},
     Tool{"print-deck", "[DECK [block.key=value ...]]", "Print every key with default and meaning, or a deck resolved.",
          false, tool_print_deck},
     Tool{"help", "[KEY | BLOCK | COMMAND | exit-codes]", "Explain a key, a block of keys, a command or the exit codes.",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// llmtrain preprocess: documents in, token files out; every malformed line named; nothing left after a failure.
-#include "llmtrain/tools/preprocess.hpp"
+#include "llmtrain/tools/tool.hpp"
 
 #include <doctest/doctest.h>
 
@@ -20,7 +20,7 @@ struct Case {
     write_file(input, lines);
     std::vector<std::string> args = {"--input", input, "--output-prefix", folder / "out", "--tokenizer", "bytes"};
     args.insert(args.end(), options.begin(), options.end());
-    return tool_preprocess(args);
+    return tool_preprocess(MpiComm{}, args);
   }
 
   /// The sequences of a key, as text; '$' for the end of a document.
@@ -190,7 +190,7 @@ TEST_CASE("several inputs are one set") {
 TEST_CASE("wrong command lines, inputs and outputs") {
   const Case test;
   write_file(test.input, "{\"text\":\"a\"}\n");
-  const auto call = [&](const std::vector<std::string>& args) { return [args] { tool_preprocess(args); }; };
+  const auto call = [&](const std::vector<std::string>& args) { return [args] { tool_preprocess(MpiComm{}, args); }; };
   const auto fails = [&](std::vector<std::string> args, const std::string& code, const std::string& part) {
     const std::string message = error_of(call(args));
     CAPTURE(message);

@@ -40,12 +40,6 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-/// An Error that every rank throws at once (base/agree.hpp): the job ends by returning its code, nobody needs to abort.
-class AgreedError : public Error {
- public:
-  using Error::Error;
-};
-
 /// Throws Error(code, formatted message).
 template <class... Args>
 [[noreturn]] void fail(ExitCode code, fmt::format_string<Args...> format, Args&&... args) {

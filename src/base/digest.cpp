@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/// XXH3-128 behind a header of our own.
+#include "llmtrain/base/digest.hpp"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "llmtrain/base/error.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+std::string hex_of(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
+
+}  // namespace
+
+struct Digest::State {
+  XXH3_state_t* hash = XXH3_createState();
+};
+
+Digest::Digest() : state_(std::make_unique<State>()) {
+  require(state_->hash != nullptr && XXH3_128bits_reset(state_->hash) == XXH_OK, ExitCode::out_of_memory,
+          "no memory for a digest");
+}
+
+Digest::~Digest() { XXH3_freeState(state_->hash); }
+
+void Digest::add(const void* data, std::size_t bytes) { XXH3_128bits_update(state_->hash, data, bytes); }
+
+std::string Digest::hex() const { return hex_of(XXH3_128bits_digest(state_->hash)); }
+
+std::string digest_of(const void* data, std::size_t bytes) { return hex_of(XXH3_128bits(data, bytes)); }
+
+}  // namespace llmtrain
