@@ -16,7 +16,7 @@ struct AdamWFactors {
   S rate;       ///< lr / (1 - beta1^t)
   S root_bias;  ///< 1 / sqrt(1 - beta2^t)
   S eps;
-  S decay;      ///< lr * weight_decay
+  S decay;  ///< lr * weight_decay
 
   LLMTRAIN_INLINE AdamWFactors(const StepScalars& s, const AdamWOptions& o)
       : gradient_scale(static_cast<S>(s.gradient_scale)),

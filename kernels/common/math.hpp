@@ -10,8 +10,8 @@
 
 namespace llmtrain {
 
-/// e^x to about 1 ulp over the whole range (overflow to infinity, gradual underflow to 0): x = n ln 2 + r, Taylor series
-/// in |r| <= ln 2 / 2, and two factors 2^(n/2) so that neither leaves the exponent's range.
+/// e^x to about 1 ulp over the whole range (overflow to infinity, gradual underflow to 0): x = n ln 2 + r, the Taylor
+/// series in |r| <= ln 2 / 2, and two factors 2^(n/2) so that neither leaves the exponent's range.
 LLMTRAIN_INLINE float fast_exp(float x) {
   constexpr float magic = 0x1.8p23f;  // adding it leaves an integer in the low bits
   x = x < -104.0f ? -104.0f : x;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The operations of the CPU back end, on OpenMP threads. Results are the same bits for every number of threads: what is
-/// summed together, and in which order, depends on the sizes of the tensors alone.
+/// The operations of the CPU back end, on OpenMP threads. Results are the same bits for every number of threads: what
+/// is summed together, and in which order, depends on the sizes of the tensors alone.
 #pragma once
 
 #include <memory>

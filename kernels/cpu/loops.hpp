@@ -20,7 +20,8 @@ inline constexpr std::int64_t block_size = 8192;
 /// A [rows, cols] tensor with a typed pointer.
 template <class T>
 struct Matrix {
-  explicit Matrix(const Tensor& t) : data(t ? t.ptr<T>() : nullptr), leading(t.leading), rows(t.rows()), cols(t.cols()) {}
+  explicit Matrix(const Tensor& t)
+      : data(t ? t.ptr<T>() : nullptr), leading(t.leading), rows(t.rows()), cols(t.cols()) {}
   T* row(std::int64_t r) const { return data + r * leading; }
   explicit operator bool() const { return data != nullptr; }
 
@@ -34,8 +35,9 @@ void dispatch(const char* operation, DType dtype, F&& f) {
   switch (dtype) {
     case DType::fp32: return f(float{});
     case DType::fp64: return f(double{});
-    default: fail(ExitCode::internal, "internal error: {} on the CPU computes in fp32 and fp64, not in {}", operation,
-                  name_of(dtype));
+    default:
+      fail(ExitCode::internal, "internal error: {} on the CPU computes in fp32 and fp64, not in {}", operation,
+           name_of(dtype));
   }
 }
 

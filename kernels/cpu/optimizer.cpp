@@ -49,8 +49,8 @@ void CpuKernels::do_step_scalars(Stream, Tensor scalars, Tensor totals, const St
   const bool any = t.tokens > 0;
   const double norm = any ? std::sqrt(t.squares) / t.tokens : 0;
   const double clip = inputs.clip > 0 ? std::min(1.0, inputs.clip / (norm + 1e-6)) : 1.0;
-  const bool good = any && t.non_finite == 0 && std::isfinite(t.squares) && std::isfinite(t.loss) &&
-                    std::isfinite(t.tokens);
+  const bool good =
+      any && t.non_finite == 0 && std::isfinite(t.squares) && std::isfinite(t.loss) && std::isfinite(t.tokens);
   const StepScalars s{.gradient_scale = good ? clip / t.tokens : 0,
                       .lr = inputs.lr,
                       .bias1 = bias_correction(inputs.beta1, inputs.step),
@@ -112,9 +112,8 @@ void CpuKernels::do_adamw(Stream, Tensor master, Tensor m, Tensor v, Tensor weig
           const AdamWFactors<S> factors(s, options);
           const AdamWArrays<S, M, W, G> arrays{master.ptr<S>(), m.ptr<M>(), v.ptr<M>(),
                                                weights ? weights.ptr<W>() : nullptr, gradient.ptr<G>()};
-          for_blocks({master}, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
-            arrays.update(factors, begin, end);
-          });
+          for_blocks({master},
+                     [&](std::int64_t, std::int64_t begin, std::int64_t end) { arrays.update(factors, begin, end); });
         });
       });
     });

@@ -11,8 +11,8 @@
 
 namespace llmtrain {
 
-void Kernels::note(const char* name, Stream s, std::initializer_list<Tensor> writes, std::initializer_list<Tensor> reads,
-                   double flops) {
+void Kernels::note(const char* name, Stream s, std::initializer_list<Tensor> writes,
+                   std::initializer_list<Tensor> reads, double flops) {
   if (observer_ == nullptr) return;
   std::array<Tensor, 24> tensors;  // absent optional tensors are left out
   LLMTRAIN_CHECK(writes.size() + reads.size() <= tensors.size());
@@ -20,15 +20,14 @@ void Kernels::note(const char* name, Stream s, std::initializer_list<Tensor> wri
   Tensor* const begin = tensors.data();
   Tensor* const middle = std::copy_if(writes.begin(), writes.end(), begin, present);
   Tensor* const end = std::copy_if(reads.begin(), reads.end(), middle, present);
-  observer_->on_operation({name, s, std::span<const Tensor>(begin, middle), std::span<const Tensor>(middle, end), flops});
+  observer_->on_operation(
+      {name, s, std::span<const Tensor>(begin, middle), std::span<const Tensor>(middle, end), flops});
 }
 
 namespace {
 
 /// What an accumulating operation reads of its destination.
-Tensor read_if(Write write, const Tensor& destination) {
-  return write == Write::accumulate ? destination : Tensor{};
-}
+Tensor read_if(Write write, const Tensor& destination) { return write == Write::accumulate ? destination : Tensor{}; }
 
 /// d may hold sums of products of a's elements: its own dtype or a wider one.
 bool holds_sums_of(const Tensor& d, DType data) { return d.dtype == data || d.dtype == stats_dtype(data); }
@@ -95,9 +94,9 @@ void Kernels::embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor 
                                  Write write) {
   const OperationCheck check("embedding_backward",
                              {{"d_table", d_table}, {"d_out", d_out}, {"ids", ids}, {"order", order}});
-  check.that(d_table && d_out && is_floating(d_out) && holds_sums_of(d_table, d_out.dtype) &&
-                 d_table.cols() == d_out.cols(),
-             "d_table must hold sums of d_out's rows");
+  check.that(
+      d_table && d_out && is_floating(d_out) && holds_sums_of(d_table, d_out.dtype) && d_table.cols() == d_out.cols(),
+      "d_table must hold sums of d_out's rows");
   check.that(has_dtype(ids, DType::int32) && is_vector(ids, d_out.rows()), "ids must be int32 [tokens]");
   check.that(has_dtype(order, DType::int32) && is_vector(order, d_out.rows()), "order must be int32 [tokens]");
   check.that(vocab.valid >= 0 && vocab.valid <= d_table.rows(), "the table must hold every valid row");
@@ -107,12 +106,9 @@ void Kernels::embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor 
 
 void Kernels::rms_norm_forward(Stream s, Tensor y, Tensor residual, Tensor rstd, Tensor x, Tensor delta, Tensor weight,
                                double eps) {
-  const OperationCheck check("rms_norm_forward", {{"y", y},
-                                                  {"residual", residual},
-                                                  {"rstd", rstd},
-                                                  {"x", x},
-                                                  {"delta", delta},
-                                                  {"weight", weight}});
+  const OperationCheck check(
+      "rms_norm_forward",
+      {{"y", y}, {"residual", residual}, {"rstd", rstd}, {"x", x}, {"delta", delta}, {"weight", weight}});
   check.that(x && is_floating(x) && has_dtype(y, x.dtype) && same_matrix(y, x), "y must be like x");
   check.that(!delta || (has_dtype(delta, x.dtype) && same_matrix(delta, x) && has_dtype(residual, x.dtype) &&
                         same_matrix(residual, x)),
@@ -204,8 +200,7 @@ void Kernels::attention_backward(Stream s, Tensor d_q, Tensor d_k, Tensor d_v, T
 
 void Kernels::swiglu_forward(Stream s, Tensor out, Tensor gate_up) {
   const OperationCheck check("swiglu_forward", {{"out", out}, {"gate_up", gate_up}});
-  check.that(out && is_floating(out) && has_dtype(gate_up, out.dtype) &&
-                 is_matrix(gate_up, out.rows(), 2 * out.cols()),
+  check.that(out && is_floating(out) && has_dtype(gate_up, out.dtype) && is_matrix(gate_up, out.rows(), 2 * out.cols()),
              "gate_up must be [tokens, 2 n] for out [tokens, n]");
   note("swiglu_forward", s, {out}, {gate_up});
   do_swiglu_forward(s, out, gate_up);

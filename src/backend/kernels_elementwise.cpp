@@ -25,9 +25,9 @@ void Kernels::scale_add(Stream s, Tensor y, Tensor x, double alpha) {
 
 void Kernels::convert(Stream s, Tensor destination, Tensor source) {
   const OperationCheck check("convert", {{"destination", destination}, {"source", source}});
-  check.that(destination && source && is_floating(destination) && is_floating(source) &&
-                 same_matrix(destination, source),
-             "destination and source must be floating and of one shape");
+  check.that(
+      destination && source && is_floating(destination) && is_floating(source) && same_matrix(destination, source),
+      "destination and source must be floating and of one shape");
   note("convert", s, {destination}, {source});
   do_convert(s, destination, source);
 }

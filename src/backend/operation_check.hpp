@@ -32,7 +32,8 @@ class OperationCheck {
   }
 
   void that(bool holds, const char* rule) const {
-    if (holds) [[likely]] return;
+    if (holds) [[likely]]
+      return;
     std::string list;
     for (std::size_t i = 0; i < count_; ++i) {
       const Tensor& t = *arguments_[i].tensor;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The public calls: refusals name the operation, the rule and the tensors; notes list what is written and read, and the
-/// FLOPs.
+/// The public calls: refusals name the operation, the rule and the tensors; notes list what is written and read, and
+/// the FLOPs.
 #include "kernels.hpp"
 #include "llmtrain/backend/workspace.hpp"
 
@@ -37,27 +37,33 @@ TEST_CASE("wrong shapes and dtypes are refused") {
   CHECK_THROWS_WITH(kernels().fill(stream, narrow, 0), doctest::Contains("rows must not overlap"));
   CHECK_THROWS_AS(kernels().fill(stream, {}, 0), Error);
   CHECK_THROWS_AS(kernels().copy(stream, shape_only({4}), shape_only({4}, i32)), Error);
-  CHECK_THROWS_AS(kernels().gemm(stream, GemmForm::nt, shape_only({2, 3}), shape_only({2, 4}), shape_only({4, 3})), Error);
-  CHECK_THROWS_AS(kernels().gemm(stream, GemmForm::nn, shape_only({2, 3}), shape_only({2, 4}), shape_only({3, 4})), Error);
-  CHECK_THROWS_AS(kernels().gemm(stream, GemmForm::tn, shape_only({2, 3}), shape_only({2, 4}), shape_only({4, 3})), Error);
+  CHECK_THROWS_AS(kernels().gemm(stream, GemmForm::nt, shape_only({2, 3}), shape_only({2, 4}), shape_only({4, 3})),
+                  Error);
+  CHECK_THROWS_AS(kernels().gemm(stream, GemmForm::nn, shape_only({2, 3}), shape_only({2, 4}), shape_only({3, 4})),
+                  Error);
+  CHECK_THROWS_AS(kernels().gemm(stream, GemmForm::tn, shape_only({2, 3}), shape_only({2, 4}), shape_only({4, 3})),
+                  Error);
   CHECK_THROWS_AS(kernels().embedding_forward(stream, shape_only({4, 8}), shape_only({4}), shape_only({9, 8}), {0, 9}),
                   Error);
   CHECK_THROWS_AS(
-      kernels().embedding_forward(stream, shape_only({4, 8}), shape_only({4}, i32), shape_only({9, 8}), {0, 10}), Error);
+      kernels().embedding_forward(stream, shape_only({4, 8}), shape_only({4}, i32), shape_only({9, 8}), {0, 10}),
+      Error);
   CHECK_THROWS_AS(kernels().rms_norm_forward(stream, shape_only({4, 8}), {}, shape_only({4}), shape_only({4, 8}),
                                              shape_only({4, 8}), shape_only({8}), 1e-5),
                   Error);  // delta without residual
-  CHECK_THROWS_AS(kernels().rope(stream, shape_only({4, 2, 5}), shape_only({4, 2, 2}), shape_only({4}, i32),
-                                 Rotation::forward),
-                  Error);
+  CHECK_THROWS_AS(
+      kernels().rope(stream, shape_only({4, 2, 5}), shape_only({4, 2, 2}), shape_only({4}, i32), Rotation::forward),
+      Error);
   CHECK_THROWS_AS(kernels().swiglu_forward(stream, shape_only({4, 8}), shape_only({4, 8})), Error);
   CHECK_THROWS_AS(
-      kernels().cross_entropy_stats(stream, shape_only({2, 4}), shape_only({4, 8}), shape_only({4}, i32), {0, 8}), Error);
+      kernels().cross_entropy_stats(stream, shape_only({2, 4}), shape_only({4, 8}), shape_only({4}, i32), {0, 8}),
+      Error);
   CHECK_THROWS_AS(kernels().sum_squares(stream, shape_only({4}), shape_only({9})), Error);
   const AttentionOptions options{.shape = {.batch = 1, .sequence = 4, .heads = 3, .kv_heads = 2, .head_dim = 4}};
-  CHECK_THROWS_WITH(kernels().attention_forward(stream, shape_only({4, 3, 4}), shape_only({3, 4}), shape_only({4, 3, 4}),
-                                                shape_only({4, 2, 4}), shape_only({4, 2, 4}), {}, options),
-                    doctest::Contains("kv_heads must divide heads"));
+  CHECK_THROWS_WITH(
+      kernels().attention_forward(stream, shape_only({4, 3, 4}), shape_only({3, 4}), shape_only({4, 3, 4}),
+                                  shape_only({4, 2, 4}), shape_only({4, 2, 4}), {}, options),
+      doctest::Contains("kv_heads must divide heads"));
   CHECK_THROWS_WITH(kernels().swiglu_forward(stream, shape_only({4, 8}, DType::fp16), shape_only({4, 16}, DType::fp16)),
                     doctest::Contains("fp16"));
 }
@@ -113,4 +119,27 @@ TEST_CASE("workspaces") {
   CHECK(communicator_workspace(DeviceKind::cpu, 1) == 0);
   CHECK(communicator_workspace(DeviceKind::cpu, 3) == 3 * 4 * 1024 * 1024);
   CHECK(communicator_workspace(DeviceKind::cuda, 8) == 0);
+}
+
+TEST_CASE("operations on no tokens do nothing, and overwrite sums with zero") {
+  Random random(3);
+  const std::int64_t hidden = 8;
+  Buffer<float> x({0, hidden}), y({0, hidden}), rstd({0}), logits({0, 5}), stats({3, 0}), weights({0});
+  auto w = Buffer<float>::random(random, {hidden});
+  Buffer<float> d_weight({hidden}), d_table({4, hidden});
+  Buffer<std::int32_t> ids({0});
+  Buffer<double> totals({4});
+  totals.fill(1);
+  kernels().rms_norm_forward(stream, y.tensor(), {}, rstd.tensor(), x.tensor(), {}, w.tensor(), 1e-5);
+  kernels().rms_norm_backward(stream, y.tensor(), d_weight.tensor(), {}, x.tensor(), x.tensor(), rstd.tensor(),
+                              w.tensor(), Write::overwrite, {});
+  check_close("d_weight", d_weight, std::vector<double>(8, 0.0), 0);
+  kernels().embedding_backward(stream, d_table.tensor(), x.tensor(), ids.tensor(), ids.tensor(), {0, 4},
+                               Write::overwrite);
+  check_close("d_table", d_table, std::vector<double>(32, 0.0), 0);
+  kernels().cross_entropy_stats(stream, stats.tensor(), logits.tensor(), ids.tensor(), {0, 5});
+  kernels().cross_entropy_loss(stream, totals.tensor(), stats.tensor(), weights.tensor());
+  kernels().add(stream, y.tensor(), x.tensor(), x.tensor());
+  kernels().sum_squares(stream, totals.tensor(), x.tensor().reshaped({0}));
+  check_close("totals", totals, std::vector<double>(4, 1.0), 0);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// cross_entropy: statistics of a vocabulary range, the loss, the gradient in place, padding columns, and ranges that are
-/// put together again as tensor-parallel ranks do.
+/// cross_entropy: statistics of a vocabulary range, the loss, the gradient in place, padding columns, and ranges that
+/// are put together again as tensor-parallel ranks do.
 #include "kernels.hpp"
 
 using namespace llmtrain;
@@ -14,8 +14,8 @@ struct Case {
   std::int64_t all;  // targets are in [0, all)
   double deviation;
 };
-const std::vector<Case> cases = {{7, 5, {0, 5}, 5, 1}, {20, 40, {30, 33}, 100, 4}, {9, 3000, {0, 2990}, 2990, 10},
-                                 {3, 4, {8, 0}, 8, 1}};
+const std::vector<Case> cases = {
+    {7, 5, {0, 5}, 5, 1}, {20, 40, {30, 33}, 100, 4}, {9, 3000, {0, 2990}, 2990, 10}, {3, 4, {8, 0}, 8, 1}};
 
 }  // namespace
 
@@ -28,11 +28,13 @@ TEST_CASE_TEMPLATE("cross_entropy_stats reads the true columns only", T, float, 
     }
     auto targets = Buffer<std::int32_t>::integers(random, {c.tokens}, 0, c.all);
     Buffer<StatsOf<T>> stats({3, c.tokens}, c.tokens + 2);
-    check_thread_invariance(
-        stats, [&] { kernels().cross_entropy_stats(stream, stats.tensor(), logits.tensor(), targets.tensor(), c.vocab); });
+    check_thread_invariance(stats, [&] {
+      kernels().cross_entropy_stats(stream, stats.tensor(), logits.tensor(), targets.tensor(), c.vocab);
+    });
     for (std::int64_t t = 0; t < c.tokens; ++t) {
       double maximum = -std::numeric_limits<double>::infinity(), sum = 0;
-      for (std::int64_t k = 0; k < c.vocab.valid; ++k) maximum = std::max(maximum, static_cast<double>(logits.at(t, k)));
+      for (std::int64_t k = 0; k < c.vocab.valid; ++k)
+        maximum = std::max(maximum, static_cast<double>(logits.at(t, k)));
       for (std::int64_t k = 0; k < c.vocab.valid; ++k) sum += std::exp(static_cast<double>(logits.at(t, k)) - maximum);
       const std::int64_t local = targets.at(t) - c.vocab.first;
       CHECK(static_cast<double>(stats.at(0, t)) == maximum);
@@ -117,7 +119,8 @@ TEST_CASE("cross_entropy_gradient is the gradient of the loss") {
   };
   loss();
   auto gradient = logits;
-  kernels().cross_entropy_gradient(stream, gradient.tensor(), stats.tensor(), targets.tensor(), weights.tensor(), vocab);
+  kernels().cross_entropy_gradient(stream, gradient.tensor(), stats.tensor(), targets.tensor(), weights.tensor(),
+                                   vocab);
   check_gradient(random, {{&logits, gradient.values()}}, loss);
 }
 
@@ -133,8 +136,8 @@ TEST_CASE("statistics of two ranges combine to those of the whole vocabulary") {
                                 targets.tensor(), {split, columns - split});
   for (std::int64_t t = 0; t < tokens; ++t) {
     const double maximum = std::max(left.at(0, t), right.at(0, t));
-    const double sum = left.at(1, t) * std::exp(left.at(0, t) - maximum) +
-                       right.at(1, t) * std::exp(right.at(0, t) - maximum);
+    const double sum =
+        left.at(1, t) * std::exp(left.at(0, t) - maximum) + right.at(1, t) * std::exp(right.at(0, t) - maximum);
     CHECK(whole.at(0, t) == maximum);
     CHECK(std::abs(whole.at(1, t) - sum) <= 1e-13 * sum);
     CHECK(whole.at(2, t) == left.at(2, t) + right.at(2, t));

@@ -53,7 +53,8 @@ TEST_CASE("convert rounds to nearest and keeps what fits") {
     kernels().convert(stream, back.tensor(), narrow.tensor());
     std::int64_t wrong = 0;
     for (std::int64_t i = 0; i < wide.numel(); ++i) {
-      wrong += narrow.flat(i) != static_cast<float>(wide.flat(i)) || back.flat(i) != static_cast<double>(narrow.flat(i));
+      wrong +=
+          narrow.flat(i) != static_cast<float>(wide.flat(i)) || back.flat(i) != static_cast<double>(narrow.flat(i));
     }
     CHECK(wrong == 0);
     CHECK(back.gaps_intact());

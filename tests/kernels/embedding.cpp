@@ -15,8 +15,8 @@ struct Case {
   std::int64_t table_rows;
 };
 // Whole table; middle range with padding rows; a rank without a true row; wide rows with few ids (long runs).
-const std::vector<Case> cases = {{37, 5, 11, {0, 11}, 11}, {300, 70, 50, {20, 13}, 16}, {9, 8, 10, {10, 0}, 4},
-                                 {700, 130, 3, {0, 3}, 8}};
+const std::vector<Case> cases = {
+    {37, 5, 11, {0, 11}, 11}, {300, 70, 50, {20, 13}, 16}, {9, 8, 10, {10, 0}, 4}, {700, 130, 3, {0, 3}, 8}};
 
 Buffer<std::int32_t> sorting_order(const Buffer<std::int32_t>& ids) {
   Buffer<std::int32_t> order({ids.numel()});

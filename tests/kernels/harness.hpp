@@ -32,9 +32,7 @@ class Random {
     return z ^ (z >> 31);
   }
   /// Uniform in [low, high).
-  double uniform(double low, double high) {
-    return low + (high - low) * static_cast<double>(bits() >> 11) * 0x1p-53;
-  }
+  double uniform(double low, double high) { return low + (high - low) * static_cast<double>(bits() >> 11) * 0x1p-53; }
   /// Nearly N(0, 1): the sum of 12 uniform numbers.
   double normal() {
     double sum = -6;
@@ -71,8 +69,8 @@ class Buffer {
   }
 
   /// N(0, deviation^2) + mean.
-  static Buffer random(Random& random, std::vector<std::int64_t> shape, std::int64_t leading = 0,
-                       double deviation = 1, double mean = 0) {
+  static Buffer random(Random& random, std::vector<std::int64_t> shape, std::int64_t leading = 0, double deviation = 1,
+                       double mean = 0) {
     Buffer b(std::move(shape), leading);
     b.each([&](T& x) { x = static_cast<T>(mean + deviation * random.normal()); });
     return b;

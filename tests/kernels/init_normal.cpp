@@ -11,8 +11,7 @@ TEST_CASE_TEMPLATE("every cut of a matrix holds the same bits", T, float, double
   const std::int64_t rows = 13, cols = 2077;  // odd: pairs straddle rows; more than one block of columns
   const InitKey key{1234, 0xfeedfacecafebeefu};
   Buffer<T> whole({rows, cols});
-  check_thread_invariance(
-      whole, [&] { kernels().init_normal(stream, whole.tensor(), key, {0, 0, cols}, 0.02); });
+  check_thread_invariance(whole, [&] { kernels().init_normal(stream, whole.tensor(), key, {0, 0, cols}, 0.02); });
   for (int cut = 0; cut < 20; ++cut) {
     const std::int64_t row = random.below(rows), col = random.below(cols);
     const std::int64_t n = 1 + random.below(rows - row), m = 1 + random.below(cols - col);

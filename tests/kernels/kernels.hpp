@@ -32,10 +32,8 @@ class Notes final : public OpObserver {
   Notes& operator=(const Notes&) = delete;
 
   void on_operation(const OpNote& note) override {
-    notes.push_back({note.name,
-                     {note.writes.begin(), note.writes.end()},
-                     {note.reads.begin(), note.reads.end()},
-                     note.flops});
+    notes.push_back(
+        {note.name, {note.writes.begin(), note.writes.end()}, {note.reads.begin(), note.reads.end()}, note.flops});
   }
   void on_collective(const CollectiveNote&) override {}
 

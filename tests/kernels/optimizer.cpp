@@ -34,8 +34,8 @@ TEST_CASE("sum_squares of more blocks than one group") {
 }
 
 TEST_CASE_TEMPLATE("sum_squares flags what is not finite", T, float, double) {
-  for (const T bad : {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity(),
-                      -std::numeric_limits<T>::infinity()}) {
+  for (const T bad :
+       {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity(), -std::numeric_limits<T>::infinity()}) {
     Buffer<T> x({9000});
     x.fill(1);
     x.at(5000) = bad;

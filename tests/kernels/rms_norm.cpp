@@ -70,9 +70,8 @@ TEST_CASE_TEMPLATE("rms_norm_forward normalises rows", T, float, double) {
     Buffer<StatsOf<T>> rstd({rows});
     std::vector<double> expected, expected_rstd;
     reference(x.values(), w, expected, expected_rstd);
-    check_thread_invariance(y, [&] {
-      kernels().rms_norm_forward(stream, y.tensor(), {}, rstd.tensor(), x.tensor(), {}, w.tensor(), eps);
-    });
+    check_thread_invariance(
+        y, [&] { kernels().rms_norm_forward(stream, y.tensor(), {}, rstd.tensor(), x.tensor(), {}, w.tensor(), eps); });
     check_close("y", y, expected, tolerance<T>);
     check_close("rstd", rstd, expected_rstd, tolerance<T>);
   }
@@ -113,7 +112,8 @@ TEST_CASE_TEMPLATE("rms_norm_backward agrees with plain loops, in place and for 
         const double r = c.rstd.at(t);
         double dot = 0;
         for (std::int64_t k = 0; k < s.cols; ++k) {
-          dot += static_cast<double>(c.w.flat(k)) * static_cast<double>(c.d_y.at(t, k)) * static_cast<double>(c.x.at(t, k));
+          dot += static_cast<double>(c.w.flat(k)) * static_cast<double>(c.d_y.at(t, k)) *
+                 static_cast<double>(c.x.at(t, k));
         }
         for (std::int64_t k = 0; k < s.cols; ++k) {
           const double g = c.d_y.at(t, k), x = c.x.at(t, k);
@@ -123,7 +123,8 @@ TEST_CASE_TEMPLATE("rms_norm_backward agrees with plain loops, in place and for 
         }
       }
       Buffer<StatsOf<T>> d_weight({s.cols});
-      check_thread_invariance(d_weight, [&] { c.run(c.d_x.tensor(), d_weight, c.d_residual.tensor(), Write::overwrite); });
+      check_thread_invariance(d_weight,
+                              [&] { c.run(c.d_x.tensor(), d_weight, c.d_residual.tensor(), Write::overwrite); });
       check_close("d_x", c.d_x, d_x, tolerance<T>);
       check_close("d_weight", d_weight, d_w, tolerance<T>);
       d_weight = before;

@@ -18,7 +18,8 @@ Buffer<StatsOf<T>> make_table(std::int64_t positions, std::int64_t head_dim) {
   Buffer<StatsOf<T>> table({positions, head_dim / 2, 2});
   for (std::int64_t p = 0; p < positions; ++p) {
     for (std::int64_t i = 0; i < head_dim / 2; ++i) {
-      const double angle = static_cast<double>(p) * std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+      const double angle =
+          static_cast<double>(p) * std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
       table.at(p, 2 * i) = static_cast<StatsOf<T>>(std::cos(angle));
       table.at(p, 2 * i + 1) = static_cast<StatsOf<T>>(std::sin(angle));
     }

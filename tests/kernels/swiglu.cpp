@@ -15,7 +15,8 @@ double worst_ulp(double low, double high, int count) {
     const S x = static_cast<S>(low + (high - low) * i / count);
     const long double exact = std::exp(static_cast<long double>(x));
     const S rounded = static_cast<S>(exact);
-    const long double ulp = std::nextafter(rounded, std::numeric_limits<S>::infinity()) - static_cast<long double>(rounded);
+    const long double ulp =
+        std::nextafter(rounded, std::numeric_limits<S>::infinity()) - static_cast<long double>(rounded);
     worst = std::max(worst, static_cast<double>(std::abs(static_cast<long double>(fast_exp(x)) - exact) / ulp));
   }
   return worst;
@@ -65,7 +66,8 @@ TEST_CASE_TEMPLATE("swiglu agrees with plain loops, also in place", T, float, do
 
 TEST_CASE_TEMPLATE("swiglu stays finite for large gates and passes NaN on", T, float, double) {
   Buffer<T> gate_up({1, 6}), out({1, 3}), d_out({1, 3}), d_gate_up({1, 6});
-  const std::vector<T> values = {static_cast<T>(-2000), static_cast<T>(2000), std::numeric_limits<T>::quiet_NaN(), 2, 2, 2};
+  const std::vector<T> values = {
+      static_cast<T>(-2000), static_cast<T>(2000), std::numeric_limits<T>::quiet_NaN(), 2, 2, 2};
   for (std::int64_t i = 0; i < 6; ++i) gate_up.at(0, i) = values[static_cast<std::size_t>(i)];
   d_out.fill(1);
   kernels().swiglu_forward(stream, out.tensor(), gate_up.tensor());

@@ -39,10 +39,11 @@ LLMTRAIN_INLINE PhiloxWords random_block(std::uint64_t seed, std::uint64_t strea
 /// Natural logarithm of a positive normal number, to about 1 ulp: ln x = k ln 2 + 2 artanh((m - 1)/(m + 1)) with m in
 /// [sqrt(1/2), sqrt(2)).
 LLMTRAIN_INLINE double exact_log(double x) {
-  const auto bits = bits_as<std::int64_t>(x);
-  const std::int64_t k = (bits - 0x3fe6a09e667f3bcd) >> 52;
-  const auto m = bits_as<double>(bits - (k << 52));
-  const double n = static_cast<double>(k);
+  constexpr std::uint64_t root_half = 0x3fe6a09e667f3bcd, one = 0x3ff0000000000000, exponent = 0xfff0000000000000;
+  const auto bits = bits_as<std::uint64_t>(x);
+  const std::uint64_t shifted = bits - root_half + one;  // its exponent field is k + 1023
+  const auto m = bits_as<double>(bits - (shifted & exponent) + one);
+  const double n = bits_as<double>((shifted >> 52) | 0x4330000000000000u) - (0x1p52 + 1023);
   const double s = (m - 1.0) / (m + 1.0);
   const double z = s * s;
   double p = 1.0 / 21;
@@ -83,28 +84,41 @@ LLMTRAIN_INLINE void exact_sin_cos(double x, double& sine, double& cosine) {
   cosine = std::fma(z, q, 1.0);
 }
 
+/// Two 64-bit random numbers of a block.
+struct RandomBits {
+  std::uint64_t first, second;
+};
+
+LLMTRAIN_INLINE RandomBits random_bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
+  const PhiloxWords w = random_block(seed, stream, index);
+  return {(std::uint64_t{w.word[1]} << 32) | w.word[0], (std::uint64_t{w.word[3]} << 32) | w.word[2]};
+}
+
 struct NormalPair {
   double first, second;
 };
 
-/// Elements 2 * pair and 2 * pair + 1 of the N(0, 1) sequence of (seed, stream), by Box and Muller (1958). Every product
-/// that enters a sum does so through fma: a compiler that contracts cannot change a bit.
-LLMTRAIN_INLINE NormalPair normal_pair(std::uint64_t seed, std::uint64_t stream, std::uint64_t pair) {
-  const PhiloxWords w = random_block(seed, stream, pair);
-  const std::uint64_t a = (std::uint64_t{w.word[1]} << 32) | w.word[0];
-  const std::uint64_t b = (std::uint64_t{w.word[3]} << 32) | w.word[2];
-  const double u = static_cast<double>(static_cast<std::int64_t>(a >> 11) + 1) * 0x1p-53;  // (0, 1]
+/// Two independent N(0, 1) numbers from random bits, by Box and Muller (1958): the first 64 bits give the radius, the
+/// others the angle. Every product that enters a sum does so through fma, so that a compiler that contracts cannot
+/// change a bit; integers become doubles by their bits, so that the loop vectorises.
+LLMTRAIN_INLINE NormalPair normal_from_bits(RandomBits bits) {
+  constexpr std::uint64_t one = 0x3ff0000000000000, mantissa = 0x000fffffffffffff, top = 0x8000000000000000;
+  const double u = 2.0 - bits_as<double>((bits.first >> 12) | one);  // (0, 1]
   const double radius = std::sqrt(-2.0 * exact_log(u));
-  // Angle: a quadrant from 2 bits, and (-pi/4, pi/4) around its axis from 51 more (plus half a step).
-  const auto fraction = static_cast<std::int64_t>((b >> 10) & ((std::uint64_t{1} << 52) - 2)) + 1;
-  const double turn = std::fma(static_cast<double>(fraction), 0x1p-52, -0.5);
+  // Angle: one of four axes from 2 bits, and (-pi/4, pi/4) around it from 51 more (an odd number of half steps).
+  const double turn = bits_as<double>(((bits.second >> 10) & mantissa) | 1 | one) - 1.5;
   double sine = 0, cosine = 0;
   exact_sin_cos(turn * 0x1.921fb54442d18p0, sine, cosine);
-  const std::uint64_t quadrant = b >> 62;
-  const double x = (quadrant & 1) != 0 ? -sine : cosine;
-  const double y = (quadrant & 1) != 0 ? cosine : sine;
-  const double sign = (quadrant & 2) != 0 ? -radius : radius;
+  const bool quarter = (bits.second & (top >> 1)) != 0;
+  const double x = quarter ? -sine : cosine;
+  const double y = quarter ? cosine : sine;
+  const auto sign = bits_as<double>(bits_as<std::uint64_t>(radius) ^ (bits.second & top));
   return {sign * x, sign * y};
+}
+
+/// Elements 2 * pair and 2 * pair + 1 of the N(0, 1) sequence of (seed, stream).
+LLMTRAIN_INLINE NormalPair normal_pair(std::uint64_t seed, std::uint64_t stream, std::uint64_t pair) {
+  return normal_from_bits(random_bits(seed, stream, pair));
 }
 
 /// Element `index` of the N(0, 1) sequence of (seed, stream).
