@@ -3,6 +3,7 @@
 #include "llmtrain/memory/arena.hpp"
 
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/text.hpp"
 
 namespace llmtrain {
 
@@ -15,7 +16,8 @@ MemorySpace space_of(Segment segment) {
 /// Deck keys that make a segment smaller.
 const char* remedy(Segment segment) {
   switch (segment) {
-    case Segment::params: return "raise parallel.zero to 3, parallel.tensor or parallel.pipeline, or lower model.layers or model.hidden";
+    case Segment::params:
+      return "raise parallel.zero to 3, parallel.tensor or parallel.pipeline, or lower model.layers or model.hidden";
     case Segment::master:
     case Segment::moments: return "raise parallel.zero to at least 1, or use more ranks";
     case Segment::grads: return "raise parallel.zero to at least 2, or parallel.tensor or parallel.pipeline";
@@ -42,7 +44,7 @@ Arena::Arena(Device& device, const MemoryPlan& plan) : device_(device), plan_(pl
          "not enough memory on {}: segment '{}' needs {} of the plan's {}. Largest lines of the plan:\n{}"
          "To need less, {}; the largest lines may be helped by schedule.micro_batch, parallel.zero and model.seq_len. "
          "'llmtrain plan' shows what a deck needs",
-         device_.describe(), name_of(segment), format_bytes(plan_.bytes(segment)), format_bytes(plan_.total()),
+         device_.describe(), name_of(segment), human_bytes(plan_.bytes(segment)), human_bytes(plan_.total()),
          plan_.largest(8), remedy(segment));
   }
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/text.hpp"
 
 namespace llmtrain {
 
@@ -27,26 +28,16 @@ const char* name_of(Segment segment) {
   return "?";
 }
 
-std::string format_bytes(std::int64_t bytes) {
-  constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  double value = static_cast<double>(bytes) / 1024;
-  std::size_t unit = 0;
-  while (value >= 1023.95 && unit + 1 < std::size(units)) {  // 1023.95 would print as 1024.0
-    value /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.1f} {}", value, units[unit]);
-}
-
 std::int64_t aligned_bytes(DType dtype, std::span<const std::int64_t> shape) {
   constexpr std::int64_t limit = std::int64_t{1} << 62;
   std::int64_t bytes = size_of(dtype);
   for (const std::int64_t extent : shape) {
     LLMTRAIN_CHECK(extent >= 0);
     const bool fits = !__builtin_mul_overflow(bytes, extent, &bytes) && bytes <= limit;
-    require(fits, ExitCode::configuration, "a tensor of {} [{}] has more bytes than can be counted; check the sizes in the "
-            "deck's model block", name_of(dtype), fmt::join(shape, ", "));
+    require(fits, ExitCode::configuration,
+            "a tensor of {} [{}] has more bytes than can be counted; check the sizes in the "
+            "deck's model block",
+            name_of(dtype), fmt::join(shape, ", "));
   }
   return (bytes + memory_alignment - 1) / memory_alignment * memory_alignment;
 }
@@ -57,13 +48,16 @@ Slot MemoryPlan::request(Segment segment, std::string name, DType dtype, std::sp
   const std::int64_t bytes = aligned_bytes(dtype, shape);
   std::int64_t sum = 0;
   require(!__builtin_add_overflow(total(), bytes, &sum), ExitCode::configuration,
-          "the memory plan has more bytes than can be counted at '{}'; check the sizes in the deck's model block", name);
+          "the memory plan has more bytes than can be counted at '{}'; check the sizes in the deck's model block",
+          name);
   rows_.push_back({segment, std::move(name), dtype, {shape.begin(), shape.end()}, end, bytes});
   end += bytes;
   return {static_cast<int>(rows_.size()) - 1};
 }
 
-std::int64_t MemoryPlan::total() const { return std::accumulate(std::begin(bytes_), std::end(bytes_), std::int64_t{0}); }
+std::int64_t MemoryPlan::total() const {
+  return std::accumulate(std::begin(bytes_), std::end(bytes_), std::int64_t{0});
+}
 
 std::int64_t MemoryPlan::device_total() const { return total() - bytes(Segment::host); }
 
@@ -81,11 +75,12 @@ std::string MemoryPlan::table() const {
       if (row.segment != segment) continue;
       text += fmt::format("{:<12} {:<40} {:<28} {:>16} {:>11}\n", name_of(segment), row.name,
                           fmt::format("{} [{}]", name_of(row.dtype), fmt::join(row.shape, ", ")), row.bytes,
-                          format_bytes(row.bytes));
+                          human_bytes(row.bytes));
     }
-    text += fmt::format("{:<12} {:<69} {:>16} {:>11}\n", name_of(segment), "sum", bytes(segment), format_bytes(bytes(segment)));
+    text += fmt::format("{:<12} {:<69} {:>16} {:>11}\n", name_of(segment), "sum", bytes(segment),
+                        human_bytes(bytes(segment)));
   }
-  text += fmt::format("{:<82} {:>16} {:>11}\n", "total", total(), format_bytes(total()));
+  text += fmt::format("{:<82} {:>16} {:>11}\n", "total", total(), human_bytes(total()));
   return text;
 }
 
@@ -97,7 +92,7 @@ std::string MemoryPlan::largest(int count) const {
   if (static_cast<int>(order.size()) > count) order.resize(static_cast<std::size_t>(count));
   std::string text;
   for (const auto& [key, bytes] : order) {
-    text += fmt::format("  {:<12} {:<40} {:>11}\n", name_of(key.first), key.second, format_bytes(bytes));
+    text += fmt::format("  {:<12} {:<40} {:>11}\n", name_of(key.first), key.second, human_bytes(bytes));
   }
   return text;
 }

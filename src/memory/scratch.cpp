@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "llmtrain/base/text.hpp"
 #include "llmtrain/memory/plan.hpp"
 
 namespace llmtrain {
@@ -27,7 +28,7 @@ std::string ScratchStack::live() const {
   std::string text;
   for (std::size_t i = 0; i < open_.size(); ++i) {
     const std::int64_t end = i + 1 < open_.size() ? open_[i + 1].begin : used_;
-    text += fmt::format("{}{} {}", i > 0 ? ", " : "", open_[i].name, format_bytes(end - open_[i].begin));
+    text += fmt::format("{}{} {}", i > 0 ? ", " : "", open_[i].name, human_bytes(end - open_[i].begin));
   }
   return text;
 }
@@ -51,13 +52,15 @@ ScratchStack::Frame::~Frame() noexcept(false) {
 
 Tensor ScratchStack::Frame::take(DType dtype, std::span<const std::int64_t> shape) {
   require(stack_.open_.size() == depth_ + 1, ExitCode::internal,
-          "internal error: scratch memory is taken from a frame that is not the innermost one; open: {}", stack_.live());
+          "internal error: scratch memory is taken from a frame that is not the innermost one; open: {}",
+          stack_.live());
   const std::int64_t bytes = aligned_bytes(dtype, shape);
-  require(bytes <= stack_.capacity_ - stack_.used_, ExitCode::internal,
-          "internal error: scratch memory of {} is full: {} more ({} [{}]) wanted by {}; live: {}; please report this with "
-          "the deck and the command",
-          format_bytes(stack_.capacity_), format_bytes(bytes), name_of(dtype), fmt::join(shape, ", "),
-          stack_.open_.back().name, stack_.live());
+  require(
+      bytes <= stack_.capacity_ - stack_.used_, ExitCode::internal,
+      "internal error: scratch memory of {} is full: {} more ({} [{}]) wanted by {}; live: {}; please report this with "
+      "the deck and the command",
+      human_bytes(stack_.capacity_), human_bytes(bytes), name_of(dtype), fmt::join(shape, ", "),
+      stack_.open_.back().name, stack_.live());
   void* data = reinterpret_cast<void*>(stack_.base_ + static_cast<std::uintptr_t>(stack_.used_));
   stack_.used_ += bytes;
   stack_.high_water_ = std::max(stack_.high_water_, stack_.used_);

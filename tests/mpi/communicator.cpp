@@ -48,7 +48,8 @@ struct Ranks {
 /// Element i of a rank's data: over thirty binades, so that nearly every order of a sum gives other bits.
 template <class T>
 T value(int rank, std::int64_t i) {
-  std::uint64_t h = static_cast<std::uint64_t>(i + 1) * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(rank) * 0xda942042e4dd58b5u;
+  std::uint64_t h =
+      static_cast<std::uint64_t>(i + 1) * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(rank) * 0xda942042e4dd58b5u;
   h = (h ^ (h >> 31)) * 0xbf58476d1ce4e5b9u;
   h ^= h >> 29;
   if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<std::int32_t>(h >> 36) - (1 << 27));
@@ -163,7 +164,8 @@ TEST_CASE("maximum, and NaN wins it") {
   const auto run = [&]<class T>(T) {
     std::vector<T> data = values<T>(comm->rank(), 999), expected = values<T>(0, 999);
     for (int p = 1; p < comm->size(); ++p) {
-      for (std::size_t i = 0; i < 999; ++i) expected[i] = std::max(expected[i], value<T>(p, static_cast<std::int64_t>(i)));
+      for (std::size_t i = 0; i < 999; ++i)
+        expected[i] = std::max(expected[i], value<T>(p, static_cast<std::int64_t>(i)));
     }
     if constexpr (std::is_floating_point_v<T>) {
       if (comm->rank() == comm->size() - 1) data[3] = std::numeric_limits<T>::quiet_NaN();
@@ -355,7 +357,8 @@ TEST_CASE("the in-flight check hides results until the wait and notices writes")
   batch.all_reduce(view(part));
   event = batch.submit();
   part[0] = 1;
-  CHECK(contains(message_of([&] { ranks.stream.wait(event); }), "all_reduce of fp32 [100]: its destination was written"));
+  CHECK(
+      contains(message_of([&] { ranks.stream.wait(event); }), "all_reduce of fp32 [100]: its destination was written"));
 }
 
 TEST_CASE("ranks that issue different collectives are told so") {

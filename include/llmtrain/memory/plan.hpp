@@ -21,9 +21,6 @@ const char* name_of(Segment segment);
 /// Alignment of every slot, in bytes.
 inline constexpr std::int64_t memory_alignment = 256;
 
-/// "640 B", "1.5 KiB", "12.0 MiB", "3.2 GiB": at most four digits and a unit.
-std::string format_bytes(std::int64_t bytes);
-
 /// Bytes of a dense tensor, rounded up to memory_alignment. Error 78 when that exceeds 2^62.
 std::int64_t aligned_bytes(DType dtype, std::span<const std::int64_t> shape);
 

@@ -27,7 +27,8 @@ bool reduces(Communicator::OpKind kind) {
 
 }  // namespace
 
-CpuCommunicator::CpuCommunicator(CpuDevice& device, const Group& group, Tensor workspace, CpuCommunicatorOptions options)
+CpuCommunicator::CpuCommunicator(CpuDevice& device, const Group& group, Tensor workspace,
+                                 CpuCommunicatorOptions options)
     : Communicator(device, group),
       cpu_(device),
       check_in_flight_(options.check_in_flight),
@@ -204,7 +205,8 @@ std::vector<CpuCommunicator::Piece> CpuCommunicator::cut_pieces(Flight& flight) 
       pieces.push_back({&op, flight.next_element, count, count, end, staging_.data() + used});
       flight.next_element = end;
     }
-    used = std::min(room, (used + others * count * width + staging_alignment - 1) / staging_alignment * staging_alignment);
+    used =
+        std::min(room, (used + others * count * width + staging_alignment - 1) / staging_alignment * staging_alignment);
   }
   return pieces;
 }

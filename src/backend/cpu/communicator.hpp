@@ -59,8 +59,8 @@ class CpuCommunicator final : public Communicator {
     bool started = false;
     std::size_t next_op = 0;         ///< reductions are cut from here on,
     std::int64_t next_element = 0;   ///< from this element of each owner (reduce_scatter) or of the tensor (all_reduce)
-    std::vector<Piece> reducing{};     ///< of the running round
-    std::vector<Piece> gathering{};    ///< all-reduce pieces whose results go round in it
+    std::vector<Piece> reducing{};   ///< of the running round
+    std::vector<Piece> gathering{};  ///< all-reduce pieces whose results go round in it
     std::unique_ptr<InFlightCheck> check{};
   };
 
@@ -84,9 +84,9 @@ class CpuCommunicator final : public Communicator {
   int slot_;
   std::uint64_t submitted_ = 0;
   std::uint64_t completed_ = 0;
-  bool broken_ = false;                                 ///< an error was thrown: peers cannot be waited for
-  std::deque<Flight> flights_;                          ///< the first one runs
-  std::deque<std::unique_ptr<InFlightCheck>> landed_;   ///< complete, not delivered yet
+  bool broken_ = false;                                ///< an error was thrown: peers cannot be waited for
+  std::deque<Flight> flights_;                         ///< the first one runs
+  std::deque<std::unique_ptr<InFlightCheck>> landed_;  ///< complete, not delivered yet
 };
 
 }  // namespace llmtrain

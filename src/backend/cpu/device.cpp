@@ -36,8 +36,7 @@ void in_parallel(std::int64_t bytes, PartFunction part) {
   constexpr std::int64_t page = 4096;
 #pragma omp parallel if (bytes >= (std::int64_t{1} << 20))
   {
-    const std::int64_t share =
-        ((bytes + omp_get_num_threads() - 1) / omp_get_num_threads() + page - 1) / page * page;
+    const std::int64_t share = ((bytes + omp_get_num_threads() - 1) / omp_get_num_threads() + page - 1) / page * page;
     const std::int64_t begin = std::min(bytes, share * omp_get_thread_num());
     const std::int64_t end = std::min(bytes, begin + share);
     if (begin < end) part(begin, end - begin);

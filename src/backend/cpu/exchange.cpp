@@ -49,8 +49,9 @@ void Exchange::send(const void* data, std::int64_t bytes, int peer, Communicator
     const auto count = static_cast<int>(std::min(max_message_, bytes - begin));
     const int tag = tag_of(kind, sent_[static_cast<std::size_t>(peer)]++);
     MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Isend(static_cast<const char*>(data) + begin, count, MPI_BYTE, peer, tag, comm_.impl().comm, &request),
-              "MPI_Isend");
+    check_mpi(
+        MPI_Isend(static_cast<const char*>(data) + begin, count, MPI_BYTE, peer, tag, comm_.impl().comm, &request),
+        "MPI_Isend");
     requests_.push_back(request);
     messages_.push_back({peer, tag, -1});
     ++pending_;
@@ -75,8 +76,8 @@ bool Exchange::test() {
   done_.resize(requests_.size());
   statuses_.resize(requests_.size());
   int count = 0;
-  const int result = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, done_.data(),
-                                  statuses_.data());
+  const int result =
+      MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, done_.data(), statuses_.data());
   if (result != MPI_ERR_IN_STATUS) check_mpi(result, "MPI_Testsome");
   for (int i = 0; i < count; ++i) {
     const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];

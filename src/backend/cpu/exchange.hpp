@@ -46,11 +46,11 @@ class Exchange {
   MpiComm comm_;
   std::int64_t max_message_;
   std::vector<MPI_Request> requests_;
-  std::vector<Message> messages_;           ///< of requests_
-  std::size_t pending_ = 0;                 ///< of requests_
-  std::vector<std::uint32_t> sent_;         ///< messages so far, by peer
+  std::vector<Message> messages_;    ///< of requests_
+  std::size_t pending_ = 0;          ///< of requests_
+  std::vector<std::uint32_t> sent_;  ///< messages so far, by peer
   std::vector<std::uint32_t> received_;
-  std::vector<int> done_;                   ///< of the last test
+  std::vector<int> done_;  ///< of the last test
   std::vector<MPI_Status> statuses_;
 };
 

@@ -46,7 +46,8 @@ bool in_flight_check_default() {
 }
 
 bool memory_overlaps(const Tensor& a, const Tensor& b) {
-  return a.bytes() > 0 && b.bytes() > 0 && bytes_of(a) < bytes_of(b) + b.bytes() && bytes_of(b) < bytes_of(a) + a.bytes();
+  return a.bytes() > 0 && b.bytes() > 0 && bytes_of(a) < bytes_of(b) + b.bytes() &&
+         bytes_of(b) < bytes_of(a) + a.bytes();
 }
 
 InFlightCheck::InFlightCheck(const Group& group, std::uint64_t sequence, std::vector<Communicator::Op>& ops)
@@ -57,8 +58,8 @@ InFlightCheck::InFlightCheck(const Group& group, std::uint64_t sequence, std::ve
 void InFlightCheck::guard(Guard& guard, Communicator::Op& op) const {
   guard.op = op;
   const bool sends_broadcast = op.kind == OpKind::broadcast && op.peer == group_.rank;
-  guard.has_source = op.kind == OpKind::reduce_scatter || op.kind == OpKind::all_gather || op.kind == OpKind::send ||
-                     sends_broadcast;
+  guard.has_source =
+      op.kind == OpKind::reduce_scatter || op.kind == OpKind::all_gather || op.kind == OpKind::send || sends_broadcast;
   if (guard.has_source) guard.source_sum = checksum(op.source.data, op.source.bytes());
   if (op.kind == OpKind::send || sends_broadcast) return;
 
@@ -88,8 +89,9 @@ bool InFlightCheck::touches(std::span<const Communicator::Op> ops) const {
 
 void InFlightCheck::deliver() {
   for (const Guard& guard : guards_) {
-    const std::string place = fmt::format("group '{}', batch {}: {} of {}", group_.name, sequence_, name_of(guard.op.kind),
-                                          (guard.has_source ? guard.op.source : guard.op.destination).describe());
+    const std::string place =
+        fmt::format("group '{}', batch {}: {} of {}", group_.name, sequence_, name_of(guard.op.kind),
+                    (guard.has_source ? guard.op.source : guard.op.destination).describe());
     require(!guard.has_source || checksum(guard.op.source.data, guard.op.source.bytes()) == guard.source_sum,
             ExitCode::internal, "{}: its source was changed before the event was waited for", place);
     if (guard.result.empty()) continue;

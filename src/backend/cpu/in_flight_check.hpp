@@ -33,8 +33,8 @@ class InFlightCheck {
 
  private:
   struct Guard {
-    Communicator::Op op;            ///< as issued
-    std::uint64_t source_sum = 0;   ///< of sources that must not change
+    Communicator::Op op;           ///< as issued
+    std::uint64_t source_sum = 0;  ///< of sources that must not change
     bool has_source = false;
     std::vector<std::byte> result;  ///< lands here
     std::int64_t kept_begin = 0;    ///< bytes of the destination that keep their contents: [kept_begin, kept_end)

@@ -90,8 +90,8 @@ Clock clock_rate() {
 std::string describe_processor(int threads) {
   const std::string model = cpuinfo("model name");
   const int cores = allowed_cores();
-  return fmt::format("{} ({}), {} thread{} on {} core{}", model.empty() ? "CPU" : model, instruction_set().name, threads,
-                     threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
+  return fmt::format("{} ({}), {} thread{} on {} core{}", model.empty() ? "CPU" : model, instruction_set().name,
+                     threads, threads == 1 ? "" : "s", cores, cores == 1 ? "" : "s");
 }
 
 double processor_peak_flops(DType precision, int threads, std::string* formula) {
@@ -104,11 +104,12 @@ double processor_peak_flops(DType precision, int threads, std::string* formula) 
   if (precision == DType::bf16) per_cycle = isa.bf16_per_cycle;
   const double peak = cores * per_cycle * clock.hertz;
   if (formula != nullptr) {
-    *formula = peak > 0 ? fmt::format("{} core{} used x {:.0f} {} FLOP/cycle ({}, two FMA units) x {:.2f} GHz ({}) = {:.1f} "
-                                      "GFLOP/s",
-                                      cores, cores == 1 ? "" : "s", per_cycle, name_of(precision), isa.name,
-                                      clock.hertz / 1e9, clock.source, peak / 1e9)
-                      : fmt::format("unknown for {} on {}", name_of(precision), isa.name);
+    *formula = peak > 0 ? fmt::format(
+                              "{} core{} used x {:.0f} {} FLOP/cycle ({}, two FMA units) x {:.2f} GHz ({}) = {:.1f} "
+                              "GFLOP/s",
+                              cores, cores == 1 ? "" : "s", per_cycle, name_of(precision), isa.name, clock.hertz / 1e9,
+                              clock.source, peak / 1e9)
+                        : fmt::format("unknown for {} on {}", name_of(precision), isa.name);
   }
   return peak;
 }

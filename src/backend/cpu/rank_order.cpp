@@ -83,8 +83,8 @@ bool can_reduce(DType dtype, ReduceOp) {
          dtype == DType::int32;
 }
 
-void reduce_in_rank_order(void* destination, std::span<const void* const> contributions, std::int64_t count, DType dtype,
-                          ReduceOp op) {
+void reduce_in_rank_order(void* destination, std::span<const void* const> contributions, std::int64_t count,
+                          DType dtype, ReduceOp op) {
   switch (dtype) {
     case DType::fp64: return reduce<double>(destination, contributions, count, op);
     case DType::fp32: return reduce<float>(destination, contributions, count, op);

@@ -35,7 +35,8 @@ class TraceDevice final : public Device {
   DeviceKind kind() const override { return target_; }
   bool executes() const override { return false; }
   std::string describe() const override {
-    return target_ == DeviceKind::cpu ? "trace of a CPU (nothing is computed)" : "trace of a CUDA device (nothing is computed)";
+    return target_ == DeviceKind::cpu ? "trace of a CPU (nothing is computed)"
+                                      : "trace of a CUDA device (nothing is computed)";
   }
   double peak_flops(DType, std::string* formula) const override {
     if (formula != nullptr) *formula = "unknown: a trace has no clock";

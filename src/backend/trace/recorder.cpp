@@ -15,8 +15,12 @@ void TraceRecorder::on_operation(const OpNote& note) {
   for (const Tensor& tensor : note.writes) total.bytes_written += tensor.bytes();
   total.flops += note.flops;
   if (!keep_notes_) return;
-  notes_.push_back({note.name, "", note.stream.id, {note.writes.begin(), note.writes.end()},
-                    {note.reads.begin(), note.reads.end()}, note.flops});
+  notes_.push_back({note.name,
+                    "",
+                    note.stream.id,
+                    {note.writes.begin(), note.writes.end()},
+                    {note.reads.begin(), note.reads.end()},
+                    note.flops});
 }
 
 void TraceRecorder::on_collective(const CollectiveNote& note) {
@@ -43,15 +47,16 @@ void TraceRecorder::clear() {
 }
 
 std::string TraceRecorder::table() const {
-  std::string text = fmt::format("{:<28} {:>10} {:>16} {:>16} {:>12}\n", "operation", "calls", "bytes read",
-                                 "bytes written", "GFLOP");
+  std::string text =
+      fmt::format("{:<28} {:>10} {:>16} {:>16} {:>12}\n", "operation", "calls", "bytes read", "bytes written", "GFLOP");
   for (const auto& [name, total] : operations_) {
     text += fmt::format("{:<28} {:>10} {:>16} {:>16} {:>12.3f}\n", name, total.calls, total.bytes_read,
                         total.bytes_written, total.flops / 1e9);
   }
   text += fmt::format("{:<28} {:>10} {:>16}\n", "collective", "calls", "bytes");
   for (const auto& [key, total] : collectives_) {
-    text += fmt::format("{:<28} {:>10} {:>16}\n", fmt::format("{} {}", key.first, key.second), total.calls, total.bytes);
+    text +=
+        fmt::format("{:<28} {:>10} {:>16}\n", fmt::format("{} {}", key.first, key.second), total.calls, total.bytes);
   }
   return text;
 }
