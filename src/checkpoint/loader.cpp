@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Reading from any layout into any layout: the index of all stored pieces, and the copies between two pieces.
+#include "llmtrain/checkpoint/loader.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "files.hpp"
+#include "llmtrain/base/error.hpp"
+#include "llmtrain/checkpoint/geometry.hpp"
+#include "shard.hpp"
+#include "team.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+/// One stored piece and what of it goes where.
+struct Transfer {
+  const StoredPiece* stored = nullptr;
+  const Piece* target = nullptr;
+  std::vector<CopyRun> runs;
+};
+
+bool is_shard(const std::string& name) { return name.starts_with("shard-"); }
+
+}  // namespace
+
+CheckpointReader::CheckpointReader(const MpiComm& comm, Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {
+  std::vector<std::string> shards;
+  for (const ManifestFile& file : checkpoint_.manifest.files) {
+    if (is_shard(file.name)) shards.push_back(file.name);
+  }
+  std::string mine;
+  team::agree(comm, [&] {
+    const auto ranks = static_cast<std::size_t>(team::size(comm));
+    for (auto i = static_cast<std::size_t>(team::rank(comm)); i < shards.size(); i += ranks) {
+      mine += encode(ShardFile(checkpoint_.folder, shards[i]).scan());
+    }
+  });
+  for (const std::string& text : team::all_gather(comm, mine)) {
+    std::ranges::move(decode(text), std::back_inserter(pieces_));
+  }
+  sort_pieces(pieces_);
+  // The same on all ranks: all throw or none.
+  const std::vector<ManifestTensor> tensors = tensors_of(pieces_, ExitCode::checkpoint_damaged);
+  const std::vector<ManifestTensor>& listed = checkpoint_.manifest.tensors;
+  for (std::size_t i = 0; i < std::max(tensors.size(), listed.size()); ++i) {
+    const bool same = i < tensors.size() && i < listed.size() && tensors[i].name == listed[i].name &&
+                      tensors[i].dtype == listed[i].dtype && tensors[i].shape == listed[i].shape;
+    require(same, ExitCode::checkpoint_damaged, "checkpoint {} is damaged: manifest and shards disagree about {}",
+            checkpoint_.folder.string(), i < listed.size() ? listed[i].name : tensors[i].name);
+  }
+}
+
+const ManifestTensor* CheckpointReader::find(const std::string& tensor) const {
+  const std::vector<ManifestTensor>& all = checkpoint_.manifest.tensors;
+  const auto found = std::ranges::lower_bound(all, tensor, {}, &ManifestTensor::name);
+  return found != all.end() && found->name == tensor ? &*found : nullptr;
+}
+
+void CheckpointReader::read(std::span<const Piece> wanted) const {
+  std::map<std::string, std::vector<Transfer>> by_shard;
+  for (const Piece& target : wanted) {
+    const std::string problem = piece_error(target);
+    require(problem.empty(), ExitCode::internal, "bad piece of {}: {}", target.dataset, problem);
+    const ManifestTensor* tensor = find(target.dataset);
+    require(tensor != nullptr, ExitCode::checkpoint_incompatible, "checkpoint {} has no {}: it is of another model",
+            checkpoint_.folder.string(), target.dataset);
+    require(tensor->shape == target.global_shape && tensor->dtype == target.dtype, ExitCode::checkpoint_incompatible,
+            "{} is {} {} in checkpoint {} and {} {} here", target.dataset, name_of(tensor->dtype), tensor->shape,
+            checkpoint_.folder.string(), name_of(target.dtype), target.global_shape);
+    std::int64_t covered = 0;
+    const auto parts = std::ranges::equal_range(pieces_, target.dataset, {},
+                                                [](const StoredPiece& stored) { return stored.piece.dataset; });
+    for (const StoredPiece& stored : parts) {
+      std::vector<CopyRun> runs = overlap(stored.piece, target);
+      if (runs.empty()) continue;
+      for (const CopyRun& run : runs) covered += run.elements();
+      by_shard[stored.shard].push_back({&stored, &target, std::move(runs)});
+    }
+    require(covered == target.size(), ExitCode::checkpoint_damaged, "checkpoint {} gives {} of {} elements of {}",
+            checkpoint_.folder.string(), covered, target.size(), target.dataset);
+  }
+  for (const auto& [name, transfers] : by_shard) {
+    const ShardFile shard(checkpoint_.folder, name);
+    for (const Transfer& transfer : transfers) shard.read(*transfer.stored, transfer.runs, *transfer.target);
+  }
+}
+
+CheckpointState CheckpointReader::read_state() const {
+  CheckpointState state = checkpoint_.manifest.state;
+  state.deck = ShardFile(checkpoint_.folder, shard_name(0)).read_deck();
+  return state;
+}
+
+std::vector<std::string> CheckpointReader::check_pieces() const {
+  std::map<std::string, std::vector<const StoredPiece*>> by_shard;
+  for (const StoredPiece& stored : pieces_) by_shard[stored.shard].push_back(&stored);
+  std::vector<std::string> problems;
+  for (const auto& [name, parts] : by_shard) {
+    const ShardFile shard(checkpoint_.folder, name);
+    for (const StoredPiece* stored : parts) {
+      if (shard.digest(*stored) != stored->digest) {
+        problems.push_back(fmt::format("{} in {} differs from its digest", stored->dataset, name));
+      }
+    }
+  }
+  return problems;
+}
+
+CheckpointState read_checkpoint_state(const MpiComm& comm, const Checkpoint& checkpoint) {
+  CheckpointState state = checkpoint.manifest.state;
+  team::agree_on_root(comm, [&] { state.deck = ShardFile(checkpoint.folder, shard_name(0)).read_deck(); });
+  state.deck = team::broadcast(comm, state.deck);
+  return state;
+}
+
+void load_checkpoint(const MpiComm& comm, const Checkpoint& checkpoint, std::span<const Piece> wanted) {
+  const CheckpointReader reader(comm, checkpoint);
+  team::agree(comm, [&] { reader.read(wanted); });
+}
+
+void write_checkpoint_index(const CheckpointReader& reader) {
+  const std::filesystem::path path = reader.checkpoint().folder / index_file_name;
+  std::filesystem::path fresh = path;
+  fresh += ".tmp";
+  write_index_file(fresh, reader.read_state(), reader.pieces());
+  rename_path(fresh, path);
+}
+
+}  // namespace llmtrain

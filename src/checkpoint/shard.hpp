@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/// One shard file: written by one rank, read piecewise by anybody, trusted by nobody.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "llmtrain/checkpoint/geometry.hpp"
+#include "llmtrain/checkpoint/loader.hpp"
+#include "llmtrain/checkpoint/piece.hpp"
+
+namespace llmtrain {
+
+class H5Writer;
+
+/// "shard-RRRRR.h5".
+std::string shard_name(int rank);
+
+/// The file of virtual datasets, and the deck's dataset in it and in the first shard.
+inline constexpr const char* index_file_name = "checkpoint.h5";
+inline constexpr const char* deck_dataset = "/deck";
+
+/// Writes the pieces that are not empty, sorted by tensor, slice and range; a further piece of one tensor is called as
+/// the tensor and "+1", "+2". The deck goes in where it is not null. Returns what was written. Throws as H5Writer.
+std::vector<StoredPiece> write_shard(const std::filesystem::path& folder, const std::string& name,
+                                     std::span<const Piece> pieces, const std::string* deck);
+
+/// An open shard. Every call throws checkpoint_damaged for what our writer does not make: links that are not hard,
+/// virtual, external, chunked or filtered data, foreign types, impossible shapes.
+class ShardFile {
+ public:
+  ShardFile(const std::filesystem::path& folder, const std::string& name);
+  ~ShardFile();
+
+  /// The header of every piece in it.
+  std::vector<StoredPiece> scan() const;
+
+  /// Copies runs of a stored piece into the memory of another piece.
+  void read(const StoredPiece& stored, std::span<const CopyRun> runs, const Piece& target) const;
+
+  /// Digest of a stored piece, read in windows.
+  std::string digest(const StoredPiece& stored) const;
+
+  std::string read_deck() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Stored pieces as text, one a line, to send them to other ranks.
+std::string encode(std::span<const StoredPiece> pieces);
+std::vector<StoredPiece> decode(std::string_view text);
+
+/// Adds the virtual datasets, the deck and the state to a new checkpoint.h5. `pieces` are sorted by tensor.
+void write_index_file(const std::filesystem::path& path, const CheckpointState& state,
+                      std::span<const StoredPiece> pieces);
+
+/// Sorts by tensor, slice and range.
+void sort_pieces(std::vector<StoredPiece>& pieces);
+
+/// The tensors of sorted pieces. Throws Error(code) naming the tensor whose pieces disagree or do not cover it once.
+std::vector<ManifestTensor> tensors_of(std::span<const StoredPiece> pieces, ExitCode code);
+
+}  // namespace llmtrain

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+/// `llmtrain checkpoint ls|info|verify|diff|index`: all of it reads with one process and no MPI.
+#include "llmtrain/tools/checkpoint.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+
+#include <boost/program_options.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "llmtrain/base/error.hpp"
+#include "llmtrain/checkpoint/folders.hpp"
+#include "llmtrain/checkpoint/geometry.hpp"
+#include "llmtrain/checkpoint/loader.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+namespace fs = std::filesystem;
+namespace po = boost::program_options;
+
+constexpr const char* usage =
+    "usage: llmtrain checkpoint ls PATH       the steps of a checkpoints folder\n"
+    "       llmtrain checkpoint info PATH     what a step holds [--tensors] [--deck]\n"
+    "       llmtrain checkpoint verify PATH   read every byte and compare it with its digest\n"
+    "       llmtrain checkpoint diff A B      compare the tensors of two steps; exit 1 if they differ\n"
+    "       llmtrain checkpoint index PATH    write checkpoint.h5 (virtual datasets) again\n"
+    "PATH is a step folder, or a checkpoints folder: its newest step, or for ls and verify all of its steps.\n";
+
+constexpr std::int64_t window = std::int64_t{1} << 20;  // elements compared at once
+
+const MpiComm alone;  // null: these programs are one process
+
+struct Command {
+  std::string action;
+  std::vector<std::string> paths;
+  bool tensors = false;
+  bool deck = false;
+  bool help = false;
+};
+
+Command parse(std::span<const std::string> args) {
+  Command command;
+  po::options_description options;
+  options.add_options()("help,h", po::bool_switch(&command.help))("tensors", po::bool_switch(&command.tensors))(
+      "deck", po::bool_switch(&command.deck))("words", po::value<std::vector<std::string>>());
+  po::positional_options_description words;
+  words.add("words", -1);
+  try {
+    po::variables_map values;
+    po::store(po::command_line_parser(std::vector<std::string>(args.begin(), args.end()))
+                  .options(options)
+                  .positional(words)
+                  .run(),
+              values);
+    po::notify(values);
+    if (values.count("words") > 0) command.paths = values["words"].as<std::vector<std::string>>();
+  } catch (const po::error& error) {
+    fail(ExitCode::usage, "checkpoint: {}; see llmtrain checkpoint --help", error.what());
+  }
+  if (command.help) return command;
+  require(!command.paths.empty(), ExitCode::usage, "checkpoint: say ls, info, verify, diff or index");
+  command.action = command.paths.front();
+  command.paths.erase(command.paths.begin());
+  const std::size_t count = command.action == "diff" ? 2 : 1;
+  require(command.paths.size() == count, ExitCode::usage, "checkpoint {}: {} expected, {} given", command.action,
+          count == 2 ? "two paths" : "one path", command.paths.size());
+  const bool info_only = command.tensors || command.deck;
+  require(command.action == "info" || !info_only, ExitCode::usage, "--tensors and --deck belong to checkpoint info");
+  return command;
+}
+
+std::string readable(std::int64_t bytes) {
+  constexpr const char* units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1000 && unit + 1 < std::size(units); ++unit) value /= 1000;
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.4g} {}", value, units[unit]);
+}
+
+int list(const std::string& text) {
+  for (const fs::path& folder : named_step_folders(text)) {
+    const std::string name = folder.filename().string();
+    try {
+      const Manifest manifest = read_manifest(folder);
+      fmt::print("{}  step {}  {} files  {}  run {}\n", name, manifest.state.step, manifest.files.size(),
+                 readable(manifest.bytes()), manifest.state.run_id);
+    } catch (const Error& error) {
+      fmt::print("{}  damaged: {}\n", name, error.what());
+    }
+  }
+  for (const fs::path& folder : list_step_folders(text).unfinished) {
+    fmt::print("{}  unfinished\n", folder.filename().string());
+  }
+  return 0;
+}
+
+int info(const Command& command) {
+  const fs::path folder = named_step_folders(command.paths.front()).front();
+  const Manifest manifest = read_manifest(folder);
+  std::int64_t parameters = 0;
+  for (const ManifestTensor& tensor : manifest.tensors) {
+    if (tensor.name.starts_with("/model/")) parameters += checked_volume(tensor.shape);
+  }
+  fmt::print("folder      {}\nstep        {}\nrun id      {}\nsamples     {}\nwriters     {}\nfiles       {}\n",
+             folder.string(), manifest.state.step, manifest.state.run_id, manifest.state.samples,
+             manifest.writers, manifest.files.size());
+  fmt::print("size        {}\ntensors     {}\nparameters  {}\n", readable(manifest.bytes()), manifest.tensors.size(),
+             parameters);
+  for (const auto& [name, value] : manifest.state.counters) fmt::print("{:<11} {}\n", name, value);
+  for (const auto& [name, value] : manifest.state.identity) fmt::print("{:<11} {}\n", name, value);
+  if (command.tensors) {
+    for (const ManifestTensor& tensor : manifest.tensors) {
+      fmt::print("{} {} [{}]\n", tensor.name, name_of(tensor.dtype), fmt::join(tensor.shape, ", "));
+    }
+  }
+  if (command.deck) fmt::print("{}", read_checkpoint_state(alone, open_checkpoint(alone, folder)).deck);
+  return 0;
+}
+
+/// Problems of one step: its files, and if those are right the digests that its writer took from memory.
+std::vector<std::string> verify_step(const fs::path& folder) {
+  Examination examination = examine_checkpoint(alone, folder);
+  for (const std::string& note : examination.notes) fmt::print("note: {}\n", note);
+  if (!examination.problems.empty()) return examination.problems;
+  try {
+    return CheckpointReader(alone, examination.checkpoint).check_pieces();
+  } catch (const Error& error) {
+    return {error.what()};
+  }
+}
+
+int verify(const std::string& text) {
+  std::vector<std::string> damaged;
+  for (const fs::path& folder : named_step_folders(text)) {
+    const std::string name = folder.filename().string();
+    const std::vector<std::string> problems = verify_step(folder);
+    for (const std::string& problem : problems) fmt::print("{}: {}\n", name, problem);
+    if (problems.empty()) {
+      fmt::print("{}: good\n", name);
+    } else {
+      damaged.push_back(name);
+    }
+  }
+  std::fflush(stdout);
+  require(damaged.empty(), ExitCode::checkpoint_damaged, "damaged in {}: {}", text, fmt::join(damaged, ", "));
+  return 0;
+}
+
+/// Element `i` of a buffer as a number, for messages and errors.
+double value_at(DType dtype, const std::byte* data, std::int64_t i) {
+  const std::byte* at = data + i * size_of(dtype);
+  const auto load = [at](auto value) {
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  };
+  switch (dtype) {
+    case DType::fp64: return load(double{});
+    case DType::fp32: return load(float{});
+    case DType::int64: return static_cast<double>(load(std::int64_t{}));
+    case DType::int32: return load(std::int32_t{});
+    case DType::uint8: return load(std::uint8_t{});
+    case DType::bf16: {
+      const std::uint32_t bits = std::uint32_t{load(std::uint16_t{})} << 16;
+      float value = 0;
+      std::memcpy(&value, &bits, sizeof value);
+      return value;
+    }
+    case DType::fp16:
+    case DType::fp8_e4m3:
+    case DType::fp8_e5m2: break;
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+struct Difference {
+  std::int64_t count = 0;       ///< elements with other bits
+  std::int64_t first = -1;      ///< flat index of the first
+  double a = 0;                 ///< its value in each
+  double b = 0;
+  double max_error = 0;         ///< NaN if one of them is not a number
+};
+
+/// A part [begin, end) of a whole tensor, read row-major.
+Piece part_of(const ManifestTensor& tensor, std::int64_t begin, std::int64_t end, void* data) {
+  return {tensor.name, tensor.dtype, tensor.shape, std::vector<std::int64_t>(tensor.shape.size(), 0), tensor.shape,
+          begin,       end,          data};
+}
+
+Difference compare(const CheckpointReader& a, const CheckpointReader& b, const ManifestTensor& tensor) {
+  Difference difference;
+  const std::int64_t total = checked_volume(tensor.shape);
+  const std::int64_t width = size_of(tensor.dtype);
+  std::vector<std::byte> left(static_cast<std::size_t>(std::min(total, window) * width));
+  std::vector<std::byte> right(left.size());
+  for (std::int64_t begin = 0; begin < total; begin += window) {
+    const std::int64_t end = std::min(total, begin + window);
+    const Piece from_a = part_of(tensor, begin, end, left.data());
+    const Piece from_b = part_of(tensor, begin, end, right.data());
+    a.read(std::span(&from_a, 1));
+    b.read(std::span(&from_b, 1));
+    for (std::int64_t i = 0; i < end - begin; ++i) {
+      if (std::memcmp(left.data() + i * width, right.data() + i * width, static_cast<std::size_t>(width)) == 0) continue;
+      const double in_a = value_at(tensor.dtype, left.data(), i);
+      const double in_b = value_at(tensor.dtype, right.data(), i);
+      if (difference.count++ == 0) {
+        difference.first = begin + i;
+        difference.a = in_a;
+        difference.b = in_b;
+      }
+      const double error = std::abs(in_a - in_b);
+      if (std::isnan(error) || error > difference.max_error) difference.max_error = error;
+    }
+  }
+  return difference;
+}
+
+/// Index of a flat position as "[2, 5]".
+std::string index_text(const ManifestTensor& tensor, std::int64_t flat) {
+  std::vector<std::int64_t> index(tensor.shape.size());
+  for (std::size_t i = index.size(); i-- > 0;) {
+    index[i] = flat % tensor.shape[i];
+    flat /= tensor.shape[i];
+  }
+  return fmt::format("{}", index);
+}
+
+int diff(const std::string& path_a, const std::string& path_b) {
+  const CheckpointReader a(alone, open_checkpoint(alone, path_a));
+  const CheckpointReader b(alone, open_checkpoint(alone, path_b));
+  std::int64_t differing = 0;
+  const auto tell = [&differing](const std::string& line) {
+    // Only the first is described in full; the rest is counted.
+    if (differing++ == 0) fmt::print("first difference: {}\n", line);
+  };
+  double max_error = 0;
+  std::string worst;
+  for (const ManifestTensor& tensor : a.checkpoint().manifest.tensors) {
+    const ManifestTensor* other = b.find(tensor.name);
+    if (other == nullptr) {
+      tell(fmt::format("{} is only in {}", tensor.name, path_a));
+    } else if (other->dtype != tensor.dtype || other->shape != tensor.shape) {
+      tell(fmt::format("{} is {} {} and {} {}", tensor.name, name_of(tensor.dtype), tensor.shape, name_of(other->dtype),
+                       other->shape));
+    } else if (const Difference found = compare(a, b, tensor); found.count > 0) {
+      tell(fmt::format("{} at {}: {} and {}; {} of {} elements differ, by up to {}", tensor.name,
+                       index_text(tensor, found.first), found.a, found.b, found.count, checked_volume(tensor.shape),
+                       found.max_error));
+      if (worst.empty() || std::isnan(found.max_error) || found.max_error > max_error) {
+        max_error = found.max_error;
+        worst = tensor.name;
+      }
+    }
+  }
+  for (const ManifestTensor& tensor : b.checkpoint().manifest.tensors) {
+    if (a.find(tensor.name) == nullptr) tell(fmt::format("{} is only in {}", tensor.name, path_b));
+  }
+  const CheckpointState state_a = a.read_state();
+  const CheckpointState state_b = b.read_state();
+  if (state_a.step != state_b.step) tell(fmt::format("step {} and step {}", state_a.step, state_b.step));
+  if (state_a.samples != state_b.samples || state_a.counters != state_b.counters ||
+      state_a.identity != state_b.identity) {
+    tell("samples, counters or digests of the data");
+  }
+  if (state_a.deck != state_b.deck) fmt::print("note: the decks differ\n");
+  if (!worst.empty()) fmt::print("maximum error: {} in {}\n", max_error, worst);
+  fmt::print("{}\n", differing == 0 ? "equal" : fmt::format("{} differences", differing));
+  return differing == 0 ? 0 : static_cast<int>(ExitCode::comparison_failed);
+}
+
+/// Only the shards have to be right: checkpoint.h5 may be what is missing or damaged.
+int index(const std::string& path) {
+  const fs::path folder = named_step_folders(path).front();
+  const Examination examination = examine_checkpoint(alone, folder);
+  for (const std::string& problem : examination.problems) {
+    require(problem.starts_with("checkpoint.h5 "), ExitCode::checkpoint_damaged, "checkpoint {} is damaged: {}",
+            folder.string(), problem);
+  }
+  write_checkpoint_index(CheckpointReader(alone, examination.checkpoint));
+  fmt::print("wrote {}\n", (folder / "checkpoint.h5").string());
+  return 0;
+}
+
+}  // namespace
+
+int tool_checkpoint(std::span<const std::string> args) {
+  const Command command = parse(args);
+  if (command.help) {
+    fmt::print("{}", usage);
+    return 0;
+  }
+  const std::string& path = command.paths.front();
+  if (command.action == "ls") return list(path);
+  if (command.action == "info") return info(command);
+  if (command.action == "verify") return verify(path);
+  if (command.action == "diff") return diff(path, command.paths[1]);
+  if (command.action == "index") return index(path);
+  fail(ExitCode::usage, "checkpoint: unknown action '{}'; use ls, info, verify, diff or index", command.action);
+}
+
+}  // namespace llmtrain
