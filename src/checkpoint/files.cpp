@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// POSIX calls with their errors told; digests by XXH3-128.
+/// POSIX calls with their errors told.
 #include "files.hpp"
 
 #include <fcntl.h>
@@ -15,8 +15,6 @@
 #include <random>
 #include <utility>
 
-#include <xxhash.h>
-
 #include "llmtrain/base/error.hpp"
 
 namespace llmtrain {
@@ -24,10 +22,6 @@ namespace llmtrain {
 namespace {
 
 constexpr std::size_t window = std::size_t{4} << 20;  // bytes read at once
-
-std::string hex_of(XXH128_hash_t hash) {
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-}
 
 std::string reason() { return std::strerror(errno); }
 
@@ -78,23 +72,6 @@ FileFacts facts_of(int descriptor, const std::filesystem::path& path) {
 }
 
 }  // namespace
-
-struct Digest::State {
-  XXH3_state_t* hash = XXH3_createState();
-};
-
-Digest::Digest() : state_(std::make_unique<State>()) {
-  require(state_->hash != nullptr && XXH3_128bits_reset(state_->hash) == XXH_OK, ExitCode::out_of_memory,
-          "no memory for a digest");
-}
-
-Digest::~Digest() { XXH3_freeState(state_->hash); }
-
-void Digest::add(const void* data, std::size_t bytes) { XXH3_128bits_update(state_->hash, data, bytes); }
-
-std::string Digest::hex() const { return hex_of(XXH3_128bits_digest(state_->hash)); }
-
-std::string digest_of(const void* data, std::size_t bytes) { return hex_of(XXH3_128bits(data, bytes)); }
 
 FileFacts read_facts(const std::filesystem::path& path) {
   const Descriptor file = open_to_read(path);

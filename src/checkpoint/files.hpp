@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Files with every return checked: digests, durable writes, renames, bounded reads.
+/// Files with every return checked: their digests, durable writes, renames, bounded reads.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,9 @@
 #include <string_view>
 #include <vector>
 
+#include "llmtrain/base/digest.hpp"
+
 namespace llmtrain {
-
-/// XXH3-128 of a stream of bytes, printed as `xxhsum -H2` does.
-class Digest {
- public:
-  Digest();
-  ~Digest();
-  Digest(const Digest&) = delete;
-  Digest& operator=(const Digest&) = delete;
-  void add(const void* data, std::size_t bytes);
-  std::string hex() const;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
-std::string digest_of(const void* data, std::size_t bytes);
 
 struct FileFacts {
   std::int64_t size = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// `llmtrain checkpoint ls|info|verify|diff|index`: all of it reads with one process and no MPI.
-#include "llmtrain/tools/checkpoint.hpp"
+#include "llmtrain/tools/tool.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -37,7 +37,7 @@ constexpr std::int64_t window = std::int64_t{1} << 20;  // elements compared at 
 
 const MpiComm alone;  // null: these programs are one process
 
-struct Command {
+struct Request {
   std::string action;
   std::vector<std::string> paths;
   bool tensors = false;
@@ -45,8 +45,8 @@ struct Command {
   bool help = false;
 };
 
-Command parse(std::span<const std::string> args) {
-  Command command;
+Request parse(std::span<const std::string> args) {
+  Request command;
   po::options_description options;
   options.add_options()("help,h", po::bool_switch(&command.help))("tensors", po::bool_switch(&command.tensors))(
       "deck", po::bool_switch(&command.deck))("words", po::value<std::vector<std::string>>());
@@ -101,7 +101,7 @@ int list(const std::string& text) {
   return 0;
 }
 
-int info(const Command& command) {
+int info(const Request& command) {
   const fs::path folder = named_step_folders(command.paths.front()).front();
   const Manifest manifest = read_manifest(folder);
   std::int64_t parameters = 0;
@@ -289,8 +289,8 @@ int index(const std::string& path) {
 
 }  // namespace
 
-int tool_checkpoint(std::span<const std::string> args) {
-  const Command command = parse(args);
+int tool_checkpoint(const MpiComm&, Arguments args) {
+  const Request command = parse(args);
   if (command.help) {
     fmt::print("{}", usage);
     return 0;

@@ -13,7 +13,7 @@
 #include "llmtrain/checkpoint/h5_writer.hpp"
 #include "llmtrain/checkpoint/loader.hpp"
 #include "llmtrain/checkpoint/saver.hpp"
-#include "llmtrain/tools/checkpoint.hpp"
+#include "llmtrain/tools/tool.hpp"
 
 using namespace llmtrain;
 using namespace checkpoint_test;
@@ -40,7 +40,7 @@ SaveResult save_at(const fs::path& folder, std::int64_t step, std::int64_t keep 
 
 int tool(std::vector<std::string> args) {
   int result = 0;
-  const int code = code_of([&] { result = tool_checkpoint(args); });
+  const int code = code_of([&] { result = tool_checkpoint(MpiComm{}, args); });
   return code != 0 ? code : result;
 }
 

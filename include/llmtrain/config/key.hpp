@@ -44,7 +44,7 @@ struct Choice {
 };
 
 /// Where the value of a key lives in a Deck; the type says how it is read and written.
-using Slot = std::variant<std::int64_t*, int*, double*, bool*, std::string*, Choice, std::vector<std::int64_t>*,
+using ValueRef = std::variant<std::int64_t*, int*, double*, bool*, std::string*, Choice, std::vector<std::int64_t>*,
                           std::vector<double>*, std::vector<std::string>*, std::vector<DataSource>*, TokenizerConfig*>;
 
 /// What a row says beside name and member.
@@ -65,7 +65,7 @@ struct Facts {
 /// One key: its full name, its place in a Deck, and what is known of it.
 struct Key {
   std::string path;  ///< "optimizer.lr", "model.rope.theta"
-  std::function<Slot(Deck&)> slot;
+  std::function<ValueRef(Deck&)> slot;
   Facts facts;
 
   std::string_view name() const;  ///< last part of the path
@@ -103,7 +103,7 @@ class Rows {
 
   template <class Member>
   Key operator()(std::string_view name, Member member, Facts facts) const {
-    auto slot = [where = where_, member](Deck& deck) -> Slot {
+    auto slot = [where = where_, member](Deck& deck) -> ValueRef {
       auto& value = std::invoke(member, deck.*where);
       using T = std::remove_reference_t<decltype(value)>;
       if constexpr (std::is_enum_v<T>) {
