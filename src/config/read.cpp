@@ -42,7 +42,7 @@ class DeckReader {
         }
       } else if (is_group(path)) {
         read_group(value, path);
-      } else if (!findings_.full()) {
+      } else {
         unknown(name, prefix);
       }
     }
@@ -58,7 +58,7 @@ class DeckReader {
   }
 
   void unknown(const Node& name, const std::string& prefix) {
-    const std::string guess = suggest_key(prefix, name.text);
+    const std::string guess = findings_.full() ? "" : suggest_key(prefix, name.text);  // a long search, for no reader
     // The value was probably meant for that key: rules about it would only report a second time.
     origin_.broken.insert(guess.find('.') != std::string::npos || prefix.empty() ? guess : prefix + "." + guess);
     findings_.add(fmt::format("{}: unknown key '{}' {}{}", name.place.text(), name.text,
@@ -69,7 +69,9 @@ class DeckReader {
   Findings& findings_;
 };
 
+/// The value of key `name`; nullptr if there is none, or `map` is no map.
 Node* child(Node& map, std::string_view name) {
+  if (map.kind != Node::Kind::map) return nullptr;
   for (std::size_t i = 0; i < map.items.size(); ++i) {
     if (map.keys[i].text == name) return &map.items[i];
   }
@@ -189,7 +191,7 @@ Deck parse_deck(std::string_view text, const std::string& name, std::span<const 
   Node command_line = override_tree(overrides, findings);
   DeckReader reader(origin, findings);
   apply_preset(tree, command_line, reader, findings);
-  reader.read_map(tree, "");
+  if (readable) reader.read_map(tree, "");
   reader.read_map(command_line, "");
   if (readable) check_deck(reader.deck, checks, origin, findings);
   findings.throw_if_any();

@@ -42,7 +42,7 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest(std::string_view name, std::span<const std::string> candidates) {
   std::string best;
-  int best_distance = std::max(1, static_cast<int>(name.size()) / 3) + 1;
+  int best_distance = std::max(1, static_cast<int>(name.size() + 1) / 3) + 1;
   for (const std::string& candidate : candidates) {
     const int distance = edit_distance(name, candidate);
     // a name whose every letter would have to change is no suggestion

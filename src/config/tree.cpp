@@ -46,7 +46,11 @@ class Builder : public YAML::EventHandler {
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     check(mark, "?", anchor);
-    add(make(mark, Node::Kind::null));
+    Node node = make(mark, Node::Kind::null);
+    // yaml-cpp places an absent value at whatever follows; its key is where a reader looks.
+    if (!open_.empty() && open_.back().keys.size() > open_.back().items.size())
+      node.place = open_.back().keys.back().place;
+    add(std::move(node));
   }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {

@@ -76,12 +76,21 @@ std::string key_help(const Key& key) {
 
 std::string group_help(const std::string& group) {
   std::string out;
+  std::vector<const Key*> keys;
+  std::size_t path_width = 0;
+  std::size_t value_width = 0;
   for (const Block& block : deck_blocks()) {
     if (block.name == group) out = fmt::format("{}: {}\n", block.name, block.meaning);
     for (const Key& key : block.keys) {
       if (!key.path.starts_with(group + ".")) continue;
-      out += fmt::format("  {:<34} {:<14} {}\n", key.path, key.default_text(), key.facts.meaning);
+      keys.push_back(&key);
+      path_width = std::max(path_width, key.path.size());
+      value_width = std::max(value_width, key.default_text().size());
     }
+  }
+  for (const Key* key : keys) {
+    out += fmt::format("  {:<{}}  {:<{}}  {}\n", key->path, path_width, key->default_text(), value_width,
+                       key->facts.meaning);
   }
   return out;
 }

@@ -2,6 +2,8 @@
 /// Reading decks: every key, presets, the command line, dumps that read back, suggestions.
 #include "llmtrain/config/deck.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "deck_helpers.hpp"
@@ -28,7 +30,7 @@ std::string other_value(const Key& key) {
     std::string operator()(const std::vector<std::int64_t>*) const { return "[3, 1]"; }
     std::string operator()(const std::vector<double>*) const { return "[0.1, 0.3]"; }
     std::string operator()(const std::vector<std::string>*) const {
-      return key.facts.key_names ? "[data, model.rope.theta]" : "[" + std::string(key.facts.names.back()) + "]";
+      return key.facts.key_names ? "[data, model.rope.theta]" : fmt::format("[{}]", key.facts.names.back());
     }
     std::string operator()(const std::vector<DataSource>*) const { return "[a b, {prefix: '- x', weight: 0.3}]"; }
     std::string operator()(const TokenizerConfig*) const {
@@ -43,8 +45,8 @@ std::string other_value(const Key& key) {
 /// The flow text {a: {b: value}} of a dotted path.
 std::string nested(const std::string& path, const std::string& value) {
   const std::size_t dot = path.find('.');
-  if (dot == std::string::npos) return "{" + path + ": " + value + "}";
-  return "{" + path.substr(0, dot) + ": " + nested(path.substr(dot + 1), value) + "}";
+  if (dot == std::string::npos) return fmt::format("{{{}: {}}}", path, value);
+  return fmt::format("{{{}: {}}}", path.substr(0, dot), nested(path.substr(dot + 1), value));
 }
 
 struct Anything {
@@ -101,7 +103,7 @@ TEST_CASE("every key is read from the deck and from the command line, and dumped
         continue;
       }
       const std::string text = to_yaml(parse_deck(nested(key.path, value), "deck.yaml"));
-      CHECK(text != plain);
+      if (key.path != "optimizer.kind") CHECK(text != plain);  // adamw is all that there is
       CHECK(to_yaml(parse_deck(text, "again.yaml")) == text);
       const std::vector<std::string> overrides{key.path + "=" + value};
       CHECK(to_yaml(parse_deck("{}", "deck.yaml", overrides)) == text);
@@ -195,6 +197,7 @@ TEST_CASE("unknown keys: place and suggestion") {
   CHECK(
       contains(deck_error("model: {rope: {tetha: 1}}"), "unknown key 'tetha' in 'model.rope'; did you mean 'theta'?"));
   CHECK(deck_error("run: {zzqqxx: 1}") == "deck.yaml:1:7: unknown key 'zzqqxx' in 'run'");
+  CHECK(contains(deck_error("optimizer: {lrr: 1}"), "did you mean 'lr'?"));
   CHECK(contains(deck_error("checkpoint: {allow: [data.tokeniser]}"), "did you mean 'data.tokenizer'?"));
 }
 

@@ -11,7 +11,7 @@ namespace llmtrain {
 /// Edits (insert, delete, replace, swap of neighbours) between two names; case and '-' against '_' do not count.
 int edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate nearest to `name` within a third of its length (at least 1 edit); empty if none is near.
+/// The candidate nearest to `name` within about a third of its length (at least 1 edit); empty if none is near.
 std::string nearest(std::string_view name, std::span<const std::string> candidates);
 
 /// "; did you mean 'X'?", or "" for an empty name.
