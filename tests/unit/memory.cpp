@@ -3,11 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "llmtrain/backend/kernels.hpp"
+#include "llmtrain/backend/communicator.hpp"
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/memory/arena.hpp"
 #include "llmtrain/memory/scratch.hpp"
