@@ -39,7 +39,8 @@ namespace {
 std::int64_t sequences_of(std::int64_t batches, std::int64_t global_batch, const char* key) {
   std::int64_t result = 0;
   require(!__builtin_mul_overflow(batches, global_batch, &result), ExitCode::configuration,
-          "{}: {} x schedule.global_batch {} sequences are more than 2^63; lower one of them", key, batches, global_batch);
+          "{}: {} x schedule.global_batch {} sequences are more than 2^63; lower one of them", key, batches,
+          global_batch);
   return result;
 }
 
@@ -91,10 +92,10 @@ TrainingData open_training_data(const DataConfig& data, const RunConfig& run, st
           "{}; add data, lower model.seq_len or change data.split", too_small(*source, ranges[0], "training", seq_len));
   opened.train = std::make_shared<const Dataset>(source, ranges[0], seq_len, requested, seed);
   if (opened.train->samples() < needed) {
-    opened.warnings.push_back(fmt::format(
-        "data.samples {} gives {} samples, fewer than run.steps x schedule.global_batch = {}; they are used again in the "
-        "same order",
-        requested, opened.train->samples(), needed));
+    opened.warnings.push_back(
+        fmt::format("data.samples {} gives {} samples, fewer than run.steps x schedule.global_batch = {}; they are "
+                    "used again in the same order",
+                    requested, opened.train->samples(), needed));
   }
   if (!evaluate) return opened;
 

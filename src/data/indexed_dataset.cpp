@@ -24,13 +24,13 @@ constexpr char remedy[] = "the file is damaged or no index of this kind: write i
 
 IndexView parse_header(std::span<const std::byte> bytes, const std::string& name) {
   const auto size = static_cast<std::int64_t>(bytes.size());
-  require(size >= index_header_bytes, ExitCode::bad_input, "{}: {} bytes are too few for an index, whose header has {}; {}",
-          name, size, index_header_bytes, remedy);
+  require(size >= index_header_bytes, ExitCode::bad_input,
+          "{}: {} bytes are too few for an index, whose header has {}; {}", name, size, index_header_bytes, remedy);
   require(std::memcmp(bytes.data(), index_magic, sizeof index_magic) == 0, ExitCode::bad_input,
           "{}: byte 0: the first nine bytes are not those of an index (MMIDIDX); {}", name, remedy);
   const auto version = value_at<std::uint64_t>(bytes, 9);
-  require(version == index_version, ExitCode::bad_input, "{}: byte 9: version {} is not known (only {}); {}", name, version,
-          index_version, remedy);
+  require(version == index_version, ExitCode::bad_input, "{}: byte 9: version {} is not known (only {}); {}", name,
+          version, index_version, remedy);
   const auto code = value_at<std::uint8_t>(bytes, 17);
   IndexView view;
   view.type = static_cast<TokenType>(code);
@@ -43,9 +43,10 @@ IndexView parse_header(std::span<const std::byte> bytes, const std::string& name
   const auto rest = static_cast<std::uint64_t>(size - index_header_bytes);
   require(sequences <= rest / 12, ExitCode::bad_input,
           "{}: byte 18: {} sequences need more than the file's {} bytes; {}", name, sequences, size, remedy);
-  require(bounds >= 1 && bounds <= (rest - 12 * sequences) / 8 && 12 * sequences + 8 * bounds == rest, ExitCode::bad_input,
-          "{}: byte 26: {} sequences and {} document bounds do not give the file's size of {} bytes; {}", name, sequences,
-          bounds, size, remedy);
+  require(bounds >= 1 && bounds <= (rest - 12 * sequences) / 8 && 12 * sequences + 8 * bounds == rest,
+          ExitCode::bad_input,
+          "{}: byte 26: {} sequences and {} document bounds do not give the file's size of {} bytes; {}", name,
+          sequences, bounds, size, remedy);
   view.sequences = static_cast<std::int64_t>(sequences);
   view.document_bounds = static_cast<std::int64_t>(bounds);
   view.lengths = bytes.data() + index_header_bytes;
@@ -54,7 +55,8 @@ IndexView parse_header(std::span<const std::byte> bytes, const std::string& name
   return view;
 }
 
-void check_sequences(IndexView& view, std::span<const std::byte> bytes, std::int64_t bin_bytes, const std::string& name) {
+void check_sequences(IndexView& view, std::span<const std::byte> bytes, std::int64_t bin_bytes,
+                     const std::string& name) {
   const std::int64_t token_bytes = size_of(view.type);
   const std::int64_t offsets_at = index_header_bytes + 4 * view.sequences;
   std::int64_t expected = 0;  // <= bin_bytes + 2^33, so it cannot overflow
@@ -64,17 +66,20 @@ void check_sequences(IndexView& view, std::span<const std::byte> bytes, std::int
             index_header_bytes + 4 * i, i, length, remedy);
     const auto offset = value_at<std::int64_t>(bytes, offsets_at + 8 * i);
     require(offset == expected, ExitCode::bad_input,
-            "{}: byte {}: sequence {} is said to start at byte {} of the .bin file, but the lengths before it end at {}; {}",
+            "{}: byte {}: sequence {} is said to start at byte {} of the .bin file, but the lengths before it end at "
+            "{}; {}",
             name, offsets_at + 8 * i, i, offset, expected, remedy);
     expected += length * token_bytes;
-    require(expected <= bin_bytes, ExitCode::bad_input,
-            "{}: byte {}: sequence {} ends at byte {} of the .bin file, which has {} bytes; one of the two files is cut or "
-            "belongs to another set: write both again",
-            name, index_header_bytes + 4 * i, i, expected, bin_bytes);
+    require(
+        expected <= bin_bytes, ExitCode::bad_input,
+        "{}: byte {}: sequence {} ends at byte {} of the .bin file, which has {} bytes; one of the two files is cut or "
+        "belongs to another set: write both again",
+        name, index_header_bytes + 4 * i, i, expected, bin_bytes);
   }
-  require(expected == bin_bytes, ExitCode::bad_input,
-          "{}: its sequences take {} bytes, but the .bin file has {}; the files do not belong together: write both again",
-          name, expected, bin_bytes);
+  require(
+      expected == bin_bytes, ExitCode::bad_input,
+      "{}: its sequences take {} bytes, but the .bin file has {}; the files do not belong together: write both again",
+      name, expected, bin_bytes);
   view.tokens = expected / token_bytes;
 }
 

@@ -27,8 +27,8 @@ IndexedDatasetWriter::IndexedDatasetWriter(const std::string& prefix, std::int64
 
 void IndexedDatasetWriter::add_sequence(std::span<const std::int32_t> tokens) {
   require(tokens.size() <= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()), ExitCode::bad_input,
-          "{}: sequence {} has {} tokens; an index holds at most 2147483647 a sequence: cut the document", tokens_.path(),
-          sequences_, tokens.size());
+          "{}: sequence {} has {} tokens; an index holds at most 2147483647 a sequence: cut the document",
+          tokens_.path(), sequences_, tokens.size());
   const auto length = static_cast<std::int32_t>(tokens.size());
   std::int32_t lowest = 0;
   std::int32_t highest = -1;

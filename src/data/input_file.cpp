@@ -36,15 +36,16 @@ void InputFile::read_at(std::int64_t offset, std::span<std::byte> out) const {
     if (got < 0 && errno == EINTR) continue;
     require(got >= 0, ExitCode::io_error, "reading {} at byte {} failed: {}", path_, offset, std::strerror(errno));
     require(got > 0, ExitCode::bad_input,
-            "{} ends before byte {}, but had {} bytes when it was opened; it was cut while in use: write it again", path_,
-            offset + static_cast<std::int64_t>(out.size()), size_);
+            "{} ends before byte {}, but had {} bytes when it was opened; it was cut while in use: write it again",
+            path_, offset + static_cast<std::int64_t>(out.size()), size_);
     done += static_cast<std::size_t>(got);
   }
 }
 
 void InputFile::require_unchanged() const {
   struct stat status {};
-  require(::fstat(descriptor_, &status) == 0, ExitCode::io_error, "fstat of {} failed: {}", path_, std::strerror(errno));
+  require(::fstat(descriptor_, &status) == 0, ExitCode::io_error, "fstat of {} failed: {}", path_,
+          std::strerror(errno));
   require(status.st_size == size_, ExitCode::bad_input,
           "{} has {} bytes, but had {} when it was opened; it was changed while in use: write it again", path_,
           static_cast<std::int64_t>(status.st_size), size_);

@@ -10,7 +10,8 @@
 
 namespace llmtrain {
 
-Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderShape shape) : dataset_(std::move(dataset)), shape_(shape) {
+Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderShape shape)
+    : dataset_(std::move(dataset)), shape_(shape) {
   LLMTRAIN_CHECK(dataset_ != nullptr && dataset_->seq_len() == shape.seq_len);
   LLMTRAIN_CHECK(shape.micro_batch > 0 && shape.vocab > 0 && shape.data_rank >= 0 && shape.data_rank < shape.data_size);
   LLMTRAIN_CHECK(shape.global_batch > 0 && shape.global_batch % (shape.micro_batch * shape.data_size) == 0);
@@ -57,8 +58,8 @@ void Loader::check_ids(std::int64_t sample) const {
   const auto found = std::find_if(row_.begin(), row_.end(), bad);
   if (found == row_.end()) return;
   fail(ExitCode::bad_input,
-       "{} has id {}, but the model's vocabulary is {}; the data were made with another tokenizer: check data.tokenizer and "
-       "model.vocab",
+       "{} has id {}, but the model's vocabulary is {}; the data were made with another tokenizer: check "
+       "data.tokenizer and model.vocab",
        dataset_->describe(sample, found - row_.begin()), *found, shape_.vocab);
 }
 

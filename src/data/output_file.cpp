@@ -38,8 +38,9 @@ void sync_folder(const std::string& folder) {
 OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
   temporary_ = path_ + ".tmp.XXXXXX";
   descriptor_ = ::mkostemp(temporary_.data(), O_CLOEXEC);
-  require(descriptor_ >= 0, ExitCode::cannot_create, "cannot create {}: {}; does folder {} exist and may you write there?",
-          path_, std::strerror(errno), folder_of(path_));
+  require(descriptor_ >= 0, ExitCode::cannot_create,
+          "cannot create {}: {}; does folder {} exist and may you write there?", path_, std::strerror(errno),
+          folder_of(path_));
   const mode_t mask = ::umask(0);  // mkostemp makes private files; data sets follow the user's umask
   ::umask(mask);
   if (::fchmod(descriptor_, 0666 & ~mask) != 0) {

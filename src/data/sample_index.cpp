@@ -72,7 +72,8 @@ std::int64_t CompactIndex::size() const {
 }
 
 std::int64_t CompactIndex::operator[](std::int64_t i) const {
-  return std::visit([i](const auto& list) { return static_cast<std::int64_t>(list[static_cast<std::size_t>(i)]); }, values);
+  return std::visit([i](const auto& list) { return static_cast<std::int64_t>(list[static_cast<std::size_t>(i)]); },
+                    values);
 }
 
 SampleIndex::SampleIndex(const IndexedDataset& data, SequenceRange range, std::int64_t seq_len, std::int64_t requested,

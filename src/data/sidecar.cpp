@@ -32,8 +32,10 @@ std::string json_string(std::string_view text) {
 std::string to_json(const Sidecar& sidecar) {
   std::string inputs;
   for (const std::string& input : sidecar.inputs) inputs += (inputs.empty() ? "" : ", ") + json_string(input);
-  std::string json = fmt::format("{{\n  \"made_by\": {},\n  \"schema\": 1,\n  \"inputs\": [{}],\n", json_string(kind), inputs);
-  json += fmt::format("  \"key\": {},\n  \"tokenizer\": {},\n", json_string(sidecar.key), json_string(sidecar.tokenizer));
+  std::string json =
+      fmt::format("{{\n  \"made_by\": {},\n  \"schema\": 1,\n  \"inputs\": [{}],\n", json_string(kind), inputs);
+  json +=
+      fmt::format("  \"key\": {},\n  \"tokenizer\": {},\n", json_string(sidecar.key), json_string(sidecar.tokenizer));
   const auto number = [&json](const char* name, std::int64_t value, const char* end = ",") {
     json += fmt::format("  \"{}\": {}{}\n", name, value, end);
   };

@@ -18,11 +18,12 @@ double parse_share(std::string_view field, std::size_t number, const std::string
   double value = 0;
   const char* end = field.data() + field.size();
   const auto result = std::from_chars(field.data(), end, value, std::chars_format::fixed);
-  require(result.ec == std::errc{} && result.ptr == end && std::isfinite(value) && !std::signbit(value),
-          ExitCode::configuration,
-          "data.split: field {} ('{}') of \"{}\" is not a non-negative decimal number; write shares of train, valid and "
-          "test such as \"98,2,0\"",
-          number, field, text);
+  require(
+      result.ec == std::errc{} && result.ptr == end && std::isfinite(value) && !std::signbit(value),
+      ExitCode::configuration,
+      "data.split: field {} ('{}') of \"{}\" is not a non-negative decimal number; write shares of train, valid and "
+      "test such as \"98,2,0\"",
+      number, field, text);
   return value;
 }
 
@@ -33,7 +34,8 @@ Split parse_split(const std::string& text) {
   std::size_t count = 0;
   for (std::string_view rest = text;; ++count) {
     require(count < shares.size(), ExitCode::configuration,
-            "data.split: \"{}\" has more than three fields; write shares of train, valid and test such as \"98,2,0\"", text);
+            "data.split: \"{}\" has more than three fields; write shares of train, valid and test such as \"98,2,0\"",
+            text);
     const std::size_t comma = rest.find(',');
     shares[count] = parse_share(rest.substr(0, comma), count + 1, text);
     if (comma == std::string_view::npos) break;

@@ -80,8 +80,12 @@ void check_value(ondemand::value value, int depth) {
 
 /// Bytes of the well-formed UTF-8 sequence at the start of `text`, or 0 (Unicode 15, table 3-7).
 std::size_t utf8_sequence(std::string_view text) {
-  const auto byte = [&](std::size_t i) -> unsigned { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
-  const auto follows = [&](std::size_t i, unsigned low = 0x80, unsigned high = 0xBF) { return byte(i) >= low && byte(i) <= high; };
+  const auto byte = [&](std::size_t i) -> unsigned {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
+  };
+  const auto follows = [&](std::size_t i, unsigned low = 0x80, unsigned high = 0xBF) {
+    return byte(i) >= low && byte(i) <= high;
+  };
   const unsigned lead = byte(0);
   if (lead < 0x80) return 1;
   if (lead >= 0xC2 && lead <= 0xDF) return follows(1) ? 2 : 0;
@@ -181,7 +185,8 @@ void KeyReader::walk() {
     }
     const std::string_view token = value.raw_json_token();
     if (!token.starts_with('"')) {
-      throw Fault{fmt::format("key '{}' is not a string; make it one or choose another with --json-keys", name), token.data()};
+      throw Fault{fmt::format("key '{}' is not a string; make it one or choose another with --json-keys", name),
+                  token.data()};
     }
     texts_[key] = value.get_string();
     ++found_[key];
@@ -202,8 +207,7 @@ void KeyReader::read(const std::string& path, const JsonLine& line) {
     require(status == simdjson::SUCCESS, ExitCode::out_of_memory, "{}:{}: no memory for a line of {} bytes", path,
             line.number, bytes);
   }
-  const auto status =
-      parser_->parser.iterate(line.text.data(), bytes, bytes + json_padding).get(parser_->document);
+  const auto status = parser_->parser.iterate(line.text.data(), bytes, bytes + json_padding).get(parser_->document);
   if (status == simdjson::UTF8_ERROR) {
     fault = {"bytes that are not UTF-8", line.text.data() + first_invalid_utf8(line.text)};
   } else if (status != simdjson::SUCCESS) {
@@ -215,7 +219,8 @@ void KeyReader::read(const std::string& path, const JsonLine& line) {
       fault = found;
     } catch (const simdjson::simdjson_error& error) {
       fault = {error.what(), nullptr};
-      if (parser_->document.current_location().get(fault.where) != simdjson::SUCCESS) fault.where = line.text.data() + bytes;
+      if (parser_->document.current_location().get(fault.where) != simdjson::SUCCESS)
+        fault.where = line.text.data() + bytes;
     }
   }
   if (fault.reason.empty()) {

@@ -45,13 +45,14 @@ struct Options {
 
 constexpr char usage[] =
     "Usage: llmtrain preprocess --input FILE... --output-prefix P --tokenizer bytes [options]\n\n"
-    "Turns JSON lines (one object a line) into the token files that data.train names: P_KEY_document.bin, .idx and .json\n"
-    "for each key. Each line is one document; an empty one is counted but has no tokens. Blank lines are skipped. If\n"
-    "anything fails, no file is left.\n";
+    "Turns JSON lines (one object a line) into the token files that data.train names:\n"
+    "P_KEY_document.bin, .idx and .json for each key. Each line is one document; an empty\n"
+    "one is counted but has no tokens. Blank lines are skipped. If anything fails, no file\n"
+    "is left.\n";
 
 constexpr char exit_codes[] =
-    "\nExit codes: 0 done, 64 usage, 65 bad input (named by file:line and byte), 66 input missing, 73 output cannot be\n"
-    "created, 74 read or write failed, 78 tokenizer not usable.\n";
+    "\nExit codes: 0 done, 64 usage, 65 bad input (named by file:line and byte), 66 input\n"
+    "missing, 73 output cannot be created, 74 read or write failed, 78 tokenizer not usable.\n";
 
 std::vector<std::string> split_keys(const std::string& text) {
   std::vector<std::string> keys;
@@ -72,13 +73,13 @@ std::vector<std::string> split_keys(const std::string& text) {
 std::optional<Options> read_options(std::span<const std::string> args) {
   Options options;
   po::options_description described("Options");
-  described.add_options()                                                                                      //
-      ("help,h", "print this page")                                                                            //
+  described.add_options()                                                                                       //
+      ("help,h", "print this page")                                                                             //
       ("input", po::value(&options.inputs)->multitoken()->composing(), "JSON lines files, read in this order")  //
-      ("output-prefix", po::value(&options.prefix), "first part of the output names")                          //
-      ("tokenizer", po::value(&options.tokenizer), "bytes: byte b is id b, end of document 256")               //
+      ("output-prefix", po::value(&options.prefix), "first part of the output names")                           //
+      ("tokenizer", po::value(&options.tokenizer), "bytes: byte b is id b, end of document 256")                //
       ("json-keys", po::value(&options.keys_text)->default_value(options.keys_text),
-       "keys of the text, separated by commas; each makes a set of its own")                 //
+       "keys of the text, separated by commas; each makes a set of its own")                                 //
       ("append-eod", po::bool_switch(&options.append_eod), "end each document with the end-of-document id")  //
       ("max-line-bytes", po::value(&options.max_line_bytes)->default_value(options.max_line_bytes),
        "longest line that is read");
@@ -100,7 +101,8 @@ std::optional<Options> read_options(std::span<const std::string> args) {
     return std::nullopt;
   }
   for (const char* name : {"input", "output-prefix", "tokenizer"}) {
-    require(given.count(name) != 0, ExitCode::usage, "preprocess: --{} is missing; see llmtrain preprocess --help", name);
+    require(given.count(name) != 0, ExitCode::usage, "preprocess: --{} is missing; see llmtrain preprocess --help",
+            name);
   }
   require(options.max_line_bytes >= 1 && options.max_line_bytes <= largest_line, ExitCode::usage,
           "preprocess --max-line-bytes {}: choose from 1 to {}", options.max_line_bytes, largest_line);
@@ -135,7 +137,8 @@ std::unique_ptr<Tokenizer> tokenizer_of(const Options& options) {
 /// Before anything is written, so that a misspelt name costs no work. Pipes are welcome, so nothing is opened here.
 void check_inputs(const std::vector<std::string>& inputs) {
   for (const std::string& input : inputs) {
-    require(::access(input.c_str(), R_OK) == 0, ExitCode::missing_input, "cannot open {}: {}", input, std::strerror(errno));
+    require(::access(input.c_str(), R_OK) == 0, ExitCode::missing_input, "cannot open {}: {}", input,
+            std::strerror(errno));
     require(!std::filesystem::is_directory(input), ExitCode::missing_input,
             "cannot read {}: it is a folder; name its files", input);
   }
@@ -172,7 +175,8 @@ class Preprocessor {
     if (options.append_eod) {
       eod_ = tokenizer_->eod();
       require(eod_.has_value(), ExitCode::usage,
-              "preprocess --append-eod: tokenizer {} has no end-of-document token; leave the option out", options.tokenizer);
+              "preprocess --append-eod: tokenizer {} has no end-of-document token; leave the option out",
+              options.tokenizer);
     }
     check_inputs(options.inputs);
     for (const std::string& key : options.keys) {

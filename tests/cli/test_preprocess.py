@@ -98,7 +98,7 @@ def test_pipe_and_memory(folder):
     """100 MB through a pipe in less memory than that."""
     pipe = folder / "pipe"
     os.mkfifo(pipe)
-    command = [binary, "preprocess", "--input", str(pipe), "--output-prefix", str(folder / "out"), "--tokenizer", "bytes"]
+    command = [binary, "preprocess", "--input", pipe, "--output-prefix", folder / "out", "--tokenizer", "bytes"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     line = b'{"text":"%s"}\n' % (b"y" * 9987)  # 10,000 bytes
     with open(pipe, "wb") as out:
@@ -113,7 +113,7 @@ def test_pipe_and_memory(folder):
 def test_signals(folder):
     pipe = folder / "pipe"
     os.mkfifo(pipe)
-    command = [binary, "preprocess", "--input", str(pipe), "--output-prefix", str(folder / "out"), "--tokenizer", "bytes"]
+    command = [binary, "preprocess", "--input", pipe, "--output-prefix", folder / "out", "--tokenizer", "bytes"]
     for number in [signal.SIGINT, signal.SIGTERM]:
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         with open(pipe, "wb") as out:  # opens only once the child reads

@@ -36,7 +36,8 @@ class TestFolder {
   /// Names of all files, sorted.
   std::vector<std::string> names() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename().string());
+    for (const auto& entry : std::filesystem::directory_iterator(path_))
+      names.push_back(entry.path().filename().string());
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -82,12 +83,12 @@ std::string error_of(const Call& call) {
 }
 
 /// Checks that `call` fails with this exit code and that its message holds `part`.
-#define CHECK_FAILS(call, code, part)                                            \
-  do {                                                                           \
-    const std::string message = error_of([&] { static_cast<void>(call); });      \
-    CAPTURE(message);                                                            \
-    CHECK(message.starts_with(#code ": "));                                      \
-    CHECK(message.find(part) != std::string::npos);                              \
+#define CHECK_FAILS(call, code, part)                                       \
+  do {                                                                      \
+    const std::string message = error_of([&] { static_cast<void>(call); }); \
+    CAPTURE(message);                                                       \
+    CHECK(message.starts_with(#code ": "));                                 \
+    CHECK(message.find(part) != std::string::npos);                         \
   } while (false)
 
 }  // namespace llmtrain

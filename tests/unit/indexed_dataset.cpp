@@ -168,7 +168,8 @@ TEST_CASE("damage anywhere in an index is refused with its byte and value") {
     CHECK_FAILS(parse(changed(9, version)), 65, fmt::format("version {}", version));
   }
   for (const int code : {0, 1, 5, 6, 7, 9, 255}) {
-    CHECK_FAILS(parse(changed(17, static_cast<std::uint8_t>(code))), 65, fmt::format("byte 17: token type code {}", code));
+    CHECK_FAILS(parse(changed(17, static_cast<std::uint8_t>(code))), 65,
+                fmt::format("byte 17: token type code {}", code));
   }
   CHECK_FAILS(parse(changed(17, std::uint8_t{4})), 65, ".bin file");
   // Counts: small, large, and such that a product wraps round to the right size.

@@ -43,7 +43,8 @@ std::vector<Row> rows_of_step(const std::shared_ptr<const Dataset>& dataset, std
       const MicroBatch batch = loader.load(step, micro);
       for (std::int64_t i = 0; i < micro_batch; ++i) {
         Row row(batch.tokens.begin() + i * seq_len, batch.tokens.begin() + (i + 1) * seq_len);
-        const auto targets = batch.targets.subspan(static_cast<std::size_t>(i * seq_len), static_cast<std::size_t>(seq_len));
+        const auto targets =
+            batch.targets.subspan(static_cast<std::size_t>(i * seq_len), static_cast<std::size_t>(seq_len));
         CHECK(std::equal(row.begin() + 1, row.end(), targets.begin()));
         row.push_back(targets.back());
         rows.push_back(row);
@@ -116,7 +117,8 @@ TEST_CASE("an id outside the vocabulary is named with its place, never wrapped")
   write_set(folder / "set", {3, 10, 20}, 1000, 30);  // id 29 stands once, in a target of the last sequence
   const auto train = open_training_data(data_of(folder / "set"), run_of(1), 4, 8, 29).train;
   Loader loader(train, {8, 4, 8, 0, 1, 29});
-  CHECK_FAILS(loader.load(1, 0), 65, "set: sequence 2 (document 2), token 16 has id 29, but the model's vocabulary is 29");
+  CHECK_FAILS(loader.load(1, 0), 65,
+              "set: sequence 2 (document 2), token 16 has id 29, but the model's vocabulary is 29");
   Loader enough(train, {8, 4, 8, 0, 1, 30});
   CHECK_NOTHROW(enough.load(1, 0));
 
@@ -166,7 +168,8 @@ TEST_CASE("sizes and seeds of train and valid") {
   CHECK(opened.valid->samples() >= 24);
   // The two parts share no sequence.
   std::set<std::int64_t> train;
-  for (std::int64_t i = 0; i < opened.train->index().sequences().size(); ++i) train.insert(opened.train->index().sequences()[i]);
+  for (std::int64_t i = 0; i < opened.train->index().sequences().size(); ++i)
+    train.insert(opened.train->index().sequences()[i]);
   CHECK(train == std::set<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(opened.valid->index().sequences()[0] >= 8);
 

@@ -47,9 +47,11 @@ using Texts = std::vector<std::string>;
 
 TEST_CASE("lines become documents, with and without the end of document") {
   const Case test;
-  CHECK(test.run("{\"text\": \"one\"}\n\n  \t\r\n{\"id\": 7, \"text\": \"zw\\u00f6lf \\n\"}\r\n{\"text\":\"last\"}") == 0);
+  CHECK(test.run("{\"text\": \"one\"}\n\n  \t\r\n{\"id\": 7, \"text\": \"zw\\u00f6lf \\n\"}\r\n{\"text\":\"last\"}") ==
+        0);
   CHECK(test.sequences() == Texts{"one", "zw\xC3\xB6lf \n", "last"});
-  CHECK(test.folder.names() == Texts{"in.jsonl", "out_text_document.bin", "out_text_document.idx", "out_text_document.json"});
+  CHECK(test.folder.names() ==
+        Texts{"in.jsonl", "out_text_document.bin", "out_text_document.idx", "out_text_document.json"});
   CHECK(test.run("{\"text\": \"one\"}\n{\"text\":\"two\"}\n", {"--append-eod"}) == 0);
   CHECK(test.sequences() == Texts{"one$", "two$"});
   const auto sidecar = read_sidecar(test.folder / "out_text_document");
@@ -86,15 +88,23 @@ TEST_CASE("empty documents: an entry, no sequence, no end of document, at any pl
 TEST_CASE("only a line feed ends a line") {
   const Case test;
   // U+2028, U+2029, U+0085, and escaped vertical tab and form feed
-  test.run("{\"text\":\"a\xE2\x80\xA8" "b\xE2\x80\xA9" "c\xC2\x85" "d\\u000b\\f\"}\n");
-  CHECK(test.sequences() == Texts{"a\xE2\x80\xA8" "b\xE2\x80\xA9" "c\xC2\x85" "d\v\f"});
+  test.run(
+      "{\"text\":\"a\xE2\x80\xA8"
+      "b\xE2\x80\xA9"
+      "c\xC2\x85"
+      "d\\u000b\\f\"}\n");
+  CHECK(test.sequences() == Texts{"a\xE2\x80\xA8"
+                                  "b\xE2\x80\xA9"
+                                  "c\xC2\x85"
+                                  "d\v\f"});
 }
 
 TEST_CASE("repeated keys: the last one counts; fields that are not read may hold anything that is JSON") {
   const Case test;
-  test.run("{\"text\":\"first\", \"text\":\"second\", \"te\\u0078t\":\"third\"}\n"
-           "{\"n\":null, \"text\":\"a\", \"x\":[1,{\"text\":\"inner\"},-0.5e+10], \"big\":123456789012345678901234567890}\n"
-           "{\"n\":\"s\", \"x\":{}, \"big\":1e999, \"t\":true, \"text\":\"b\", \"y\":[]}\n");
+  test.run(
+      "{\"text\":\"first\", \"text\":\"second\", \"te\\u0078t\":\"third\"}\n"
+      "{\"n\":null, \"text\":\"a\", \"x\":[1,{\"text\":\"inner\"},-0.5e+10], \"big\":123456789012345678901234567890}\n"
+      "{\"n\":\"s\", \"x\":{}, \"big\":1e999, \"t\":true, \"text\":\"b\", \"y\":[]}\n");
   CHECK(test.sequences() == Texts{"third", "a", "b"});
   CHECK(read_sidecar(test.folder / "out_text_document")->repeated_keys == 1);
 }
@@ -146,7 +156,7 @@ TEST_CASE("a malformed line is named by file, line and byte, and nothing is left
   refuse("{\"text\":\"a\", \"x\":\"\\q\"}", "byte ");
   refuse("{\"text\":\"\\u12g4\"}", "byte ");
   refuse("{\"text\":\"a\", \"x\":" + std::string(2000, '[') + std::string(2000, ']') + "}", "nested");
-  refuse("{\"text\":\"\\ud800\"}", "byte ");   // half of a surrogate pair
+  refuse("{\"text\":\"\\ud800\"}", "byte ");  // half of a surrogate pair
   refuse("{\"text\":\"\\udc00\"}", "byte ");
   refuse("{\"text\":\"\\ud83dx\"}", "byte ");
   refuse(std::string("{\"text\":\"a\0b\"}", 14), "byte ");  // a raw NUL
@@ -157,7 +167,8 @@ TEST_CASE("a malformed line is named by file, line and byte, and nothing is left
 
 TEST_CASE("bytes that are not UTF-8 are found to the byte") {
   const Case test;
-  for (const std::string bad : {"\xFF\xFE\x80", "\xC0\xAF", "\xED\xA0\x80", "\xE2\x82", "\xF4\x90\x80\x80", "\x80", "\xF0\x8F\xBF\xBF"}) {
+  for (const std::string bad :
+       {"\xFF\xFE\x80", "\xC0\xAF", "\xED\xA0\x80", "\xE2\x82", "\xF4\x90\x80\x80", "\x80", "\xF0\x8F\xBF\xBF"}) {
     CAPTURE(bad);
     CHECK_FAILS(test.run("{\"text\":\"\xC3\xA9\"}\n{\"text\":\"\xE2\x82\xAC" + bad + "\"}\n"), 65,
                 "in.jsonl:2: byte 26: bytes that are not UTF-8");
@@ -176,7 +187,8 @@ TEST_CASE("lines of any length up to the cap, wherever buffers end") {
   }
   const Case test;
   CHECK(test.run("{\"text\":\"123456789\"}\n", {"--max-line-bytes", "20"}) == 0);
-  CHECK_FAILS(test.run("\n{\"text\":\"1234567890\"}\n", {"--max-line-bytes", "20"}), 65, "in.jsonl:2: the line at byte 1");
+  CHECK_FAILS(test.run("\n{\"text\":\"1234567890\"}\n", {"--max-line-bytes", "20"}), 65,
+              "in.jsonl:2: the line at byte 1");
   CHECK_FAILS(test.run("{\"text\":\"1234567890\"}", {"--max-line-bytes", "20"}), 65, "--max-line-bytes");
 }
 
@@ -203,10 +215,13 @@ TEST_CASE("wrong command lines, inputs and outputs") {
   fails({"--input", test.input, "--output-prefix", out}, "64", "--tokenizer is missing");
   fails({"--bogus"}, "64", "bogus");
   fails({"stray"}, "64", "positional");
-  fails({"--input", test.input, "--output-prefix", out, "--tokenizer", "bytes", "--max-line-bytes", "0"}, "64", "--max-line-bytes");
+  fails({"--input", test.input, "--output-prefix", out, "--tokenizer", "bytes", "--max-line-bytes", "0"}, "64",
+        "--max-line-bytes");
   fails({"--input", test.input, "--output-prefix", out, "--tokenizer", "bytes", "--max-line-bytes", "x"}, "64", "x");
-  fails({"--input", test.input, "--output-prefix", out, "--tokenizer", "bytes", "--json-keys", "a,,b"}, "64", "--json-keys");
-  fails({"--input", test.input, "--output-prefix", out, "--tokenizer", "bytes", "--json-keys", "a,a"}, "64", "named twice");
+  fails({"--input", test.input, "--output-prefix", out, "--tokenizer", "bytes", "--json-keys", "a,,b"}, "64",
+        "--json-keys");
+  fails({"--input", test.input, "--output-prefix", out, "--tokenizer", "bytes", "--json-keys", "a,a"}, "64",
+        "named twice");
   fails({"--input", test.input, "--output-prefix", out, "--tokenizer", "bytes", "--json-keys", "a/b"}, "64", "'/'");
   fails({"--input", test.input, "--output-prefix", out, "--tokenizer", "tokenizer.model"}, "78", "tokenizer.model");
   fails({"--input", test.folder / "none", "--output-prefix", out, "--tokenizer", "bytes"}, "66", "none");

@@ -88,7 +88,8 @@ TEST_CASE("several epochs with a last one of its own") {
   CHECK(index.plan().epochs == 3);
   CHECK(index.plan().separate_last_epoch);
   CHECK(list(index.sequences()) == Numbers{2, 1, 2, 0, 0, 1, 3, 3, 0, 2, 1, 3});
-  CHECK(rows(index, 4) == Numbers{0, 0, 0, 4, 0, 8, 2, 0, 2, 4, 2, 8, 3, 3, 4, 2, 5, 1, 6, 2, 7, 2, 8, 2, 9, 1, 9, 5, 10, 0, 11, 1});
+  CHECK(rows(index, 4) ==
+        Numbers{0, 0, 0, 4, 0, 8, 2, 0, 2, 4, 2, 8, 3, 3, 4, 2, 5, 1, 6, 2, 7, 2, 8, 2, 9, 1, 9, 5, 10, 0, 11, 1});
   CHECK(list(index.shuffle()) == Numbers{7, 3, 5, 1, 4, 8, 0, 2, 6, 9, 14, 11, 13, 10, 12});
 }
 

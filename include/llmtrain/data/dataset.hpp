@@ -18,8 +18,8 @@ namespace llmtrain {
 class Dataset {
  public:
   /// See SampleIndex for `range`, `requested` and `seed`.
-  Dataset(std::shared_ptr<const IndexedDataset> source, SequenceRange range, std::int64_t seq_len, std::int64_t requested,
-          std::int64_t seed);
+  Dataset(std::shared_ptr<const IndexedDataset> source, SequenceRange range, std::int64_t seq_len,
+          std::int64_t requested, std::int64_t seed);
 
   std::int64_t samples() const { return index_.samples(); }
   std::int64_t seq_len() const { return seq_len_; }

@@ -26,8 +26,8 @@ inline constexpr std::int64_t index_header_bytes = 34;
 struct IndexView {
   TokenType type = TokenType::uint16;
   std::int64_t sequences = 0;
-  std::int64_t document_bounds = 0;  ///< entries of the document index: documents + 1
-  std::int64_t tokens = 0;           ///< of all sequences
+  std::int64_t document_bounds = 0;      ///< entries of the document index: documents + 1
+  std::int64_t tokens = 0;               ///< of all sequences
   const std::byte* lengths = nullptr;    ///< int32 [sequences], tokens
   const std::byte* offsets = nullptr;    ///< int64 [sequences], bytes into the .bin file
   const std::byte* documents = nullptr;  ///< int64 [document_bounds], first sequence of each document, then `sequences`

@@ -25,9 +25,9 @@ class OutputFile {
   // Each throws Error(io_error), on a full disk for instance.
   void append(std::span<const std::byte> bytes);
   void flush();
-  void write_at(std::int64_t offset, std::span<const std::byte> bytes);     ///< over bytes that were appended
-  void read_at(std::int64_t offset, std::span<std::byte> out);              ///< of bytes that were appended
-  void finish();                                                            ///< flush, fsync and close
+  void write_at(std::int64_t offset, std::span<const std::byte> bytes);  ///< over bytes that were appended
+  void read_at(std::int64_t offset, std::span<std::byte> out);           ///< of bytes that were appended
+  void finish();                                                         ///< flush, fsync and close
 
  private:
   friend void publish(std::span<OutputFile* const> files);
