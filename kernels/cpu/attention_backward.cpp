@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Attention backward on the CPU. Vector lanes run over keys; probabilities come back from the stored log-sum-exp. Every
-/// gradient element is summed in ascending order of blocks, whichever of the two drivers below does it.
+/// Attention backward on the CPU. Vector lanes run over keys; probabilities come back from the stored log-sum-exp.
+/// Every gradient element is summed in ascending order of blocks, whichever of the two drivers below does it.
 #include <omp.h>
 
 #include <memory>
@@ -14,10 +14,12 @@ namespace {
 using namespace attention;
 using simd::Vector;
 
+constexpr std::int64_t query_block = 64;
+
 template <class T>
 struct alignas(64) Buffers {
   static constexpr std::int64_t width = simd::panel<T>;
-  T q[query_block * cpu_max_head_dim];    // [query, ld]
+  T q[query_block * cpu_max_head_dim];  // [query, ld]
   T d_out[query_block * cpu_max_head_dim];
   T d_q[query_block * cpu_max_head_dim];
   T k_transposed[key_block * cpu_max_head_dim];  // [panel, head_dim, width]
@@ -109,7 +111,8 @@ void score_panel(Buffers<T>& s, const Call<T>& call, const Pair<T>& pair, std::i
   const std::int64_t rows = pair.queries - from;
   const std::int64_t at = from * key_block + j;
   simd::multiply_panel<T, simd::Left::rows, 2>(
-      {s.p + at, key_block, s.q + from * call.ld, call.ld, s.k_transposed + j * call.dim, width, call.dim}, rows, false);
+      {s.p + at, key_block, s.q + from * call.ld, call.ld, s.k_transposed + j * call.dim, width, call.dim}, rows,
+      false);
   simd::multiply_panel<T, simd::Left::rows, 2>(
       {s.d_s + at, key_block, s.d_out + from * call.ld, call.ld, s.v_transposed + j * call.dim, width, call.dim}, rows,
       false);
@@ -124,15 +127,18 @@ template <class T>
 void add_d_q(Buffers<T>& s, const Call<T>& call, const Pair<T>& pair, bool first_block) {
   constexpr std::int64_t width = Buffers<T>::width;
   const auto d_q = head_of<T>(call.d_q, call.options.shape, pair.batch, pair.head);
-  if (!first_block) pack_rows(s.d_q, call.ld, d_q, pair.q0, pair.queries, call.dim);
+  const bool in_place = call.dim == call.ld;  // else the last vector of a row would reach beyond the head
+  const Head<T> sum = in_place ? Head<T>{d_q.row(pair.q0), d_q.ld} : Head<T>{s.d_q, call.ld};
+  if (!in_place && !first_block) pack_rows(s.d_q, call.ld, d_q, pair.q0, pair.queries, call.dim);
   for (std::int64_t i = 0; i < pair.queries; i += width) {
     const std::int64_t rows = std::min(width, pair.queries - i);
     const std::int64_t seen = std::min(pair.keys, pair.q0 + i + rows - pair.k0);  // keys before the last query
-    if (seen <= 0 && !first_block) continue;
-    simd::multiply<T, simd::Left::rows>({s.d_q + i * call.ld, call.ld, s.d_s + i * key_block, key_block, s.k, call.ld, seen},
+    if (seen <= 0) continue;  // never in the first block, whose keys begin before all queries
+    simd::multiply<T, simd::Left::rows>({sum.row(i), sum.ld, s.d_s + i * key_block, key_block, s.k, call.ld, seen},
                                         rows, call.ld, !first_block);
   }
-  for (std::int64_t i = 0; i < pair.queries; ++i) std::copy_n(s.d_q + i * call.ld, call.dim, d_q.row(pair.q0 + i));
+  if (in_place) return;
+  for (std::int64_t i = 0; i < pair.queries; ++i) std::copy_n(sum.row(i), call.dim, d_q.row(pair.q0 + i));
 }
 
 template <class T>
@@ -149,10 +155,12 @@ void add_pair(Buffers<T>& s, const Call<T>& call, const Pair<T>& pair, Wanted wa
     const std::int64_t rows = std::min(width, pair.keys - j);
     const std::int64_t at = from * key_block + j;
     if (!wanted.d_kv || from == pair.queries) continue;
-    simd::multiply<T, simd::Left::columns>({s.d_v + j * call.ld, call.ld, s.p + at, key_block, s.d_out + from * call.ld,
-                                            call.ld, pair.queries - from}, rows, call.ld, true);
-    simd::multiply<T, simd::Left::columns>({s.d_k + j * call.ld, call.ld, s.d_s + at, key_block, s.q + from * call.ld,
-                                            call.ld, pair.queries - from}, rows, call.ld, true);
+    simd::multiply<T, simd::Left::columns>(
+        {s.d_v + j * call.ld, call.ld, s.p + at, key_block, s.d_out + from * call.ld, call.ld, pair.queries - from},
+        rows, call.ld, true);
+    simd::multiply<T, simd::Left::columns>(
+        {s.d_k + j * call.ld, call.ld, s.d_s + at, key_block, s.q + from * call.ld, call.ld, pair.queries - from}, rows,
+        call.ld, true);
   }
   if (wanted.d_q) add_d_q(s, call, pair, pair.k0 <= low);
 }
@@ -188,7 +196,7 @@ Buffers<T>& thread_buffers() {
 template <class T>
 void run_by_head(const Call<T>& call) {
   const AttentionShape& shape = call.options.shape;
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (is_large(shape))
   for (std::int64_t task = 0; task < shape.batch * shape.kv_heads; ++task)
     for (std::int64_t k0 = 0; k0 < shape.sequence; k0 += key_block)
       add_key_block(thread_buffers<T>(), call, task / shape.kv_heads, task % shape.kv_heads, k0, {true, true});
@@ -200,13 +208,13 @@ void run_by_block(const Call<T>& call) {
   const AttentionShape& shape = call.options.shape;
   const std::int64_t key_blocks = (shape.sequence + key_block - 1) / key_block;
   const std::int64_t query_blocks = (shape.sequence + query_block - 1) / query_block;
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (is_large(shape))
   for (std::int64_t task = 0; task < shape.batch * shape.kv_heads * key_blocks; ++task) {
     const std::int64_t lane = task / key_blocks;
-    add_key_block(thread_buffers<T>(), call, lane / shape.kv_heads, lane % shape.kv_heads, task % key_blocks * key_block,
-                  {false, true});
+    add_key_block(thread_buffers<T>(), call, lane / shape.kv_heads, lane % shape.kv_heads,
+                  task % key_blocks * key_block, {false, true});
   }
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (is_large(shape))
   for (std::int64_t task = 0; task < shape.batch * shape.heads * query_blocks; ++task) {
     Buffers<T>& s = thread_buffers<T>();
     const std::int64_t q0 = (query_blocks - 1 - task % query_blocks) * query_block;  // the long ones first
@@ -227,7 +235,7 @@ template <class T>
 void fill_delta(const Call<T>& call, const Tensor& out) {
   const AttentionShape& shape = call.options.shape;
   const std::int64_t tokens = shape.batch * shape.sequence;
-#pragma omp parallel for
+#pragma omp parallel for if (is_large(shape))
   for (std::int64_t token = 0; token < tokens; ++token) {
     for (std::int64_t head = 0; head < shape.heads; ++head) {
       const T* a = call.d_out.template ptr<T>() + token * call.d_out.leading + head * call.dim;
@@ -250,12 +258,15 @@ void backward(Call<T> call, const Tensor& out, const Tensor& workspace) {
   call.dim = shape.head_dim;
   call.ld = (shape.head_dim + simd::lanes<T> - 1) / simd::lanes<T> * simd::lanes<T>;
   fill_delta(call, out);
-  // The two drivers give the same bits, so the choice may depend on the threads: rounds of five products, or seven spread evenly.
+  // The two drivers give the same bits, so the choice may depend on the threads: rounds of five products, or seven
+  // spread evenly.
   const std::int64_t tasks = shape.batch * shape.kv_heads;
-  const std::int64_t threads = omp_get_max_threads();
+  const std::int64_t threads = is_large(shape) ? omp_get_max_threads() : 1;
   const std::int64_t rounds = (tasks + threads - 1) / threads;
-  if (5 * rounds * threads <= 7 * tasks) run_by_head(call);
-  else run_by_block(call);
+  if (5 * rounds * threads <= 7 * tasks)
+    run_by_head(call);
+  else
+    run_by_block(call);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What attention forward and backward share: block sizes, typed views of heads, and the rule which keys a query sees.
+/// What attention forward and backward share: the block of keys, typed views of heads, and the rule which keys a query
+/// sees.
 #pragma once
 
 #include <algorithm>
@@ -13,16 +14,21 @@
 
 namespace llmtrain::attention {
 
-inline constexpr std::int64_t query_block = 64;  // multiples of every panel width
-inline constexpr std::int64_t key_block = 96;
+inline constexpr std::int64_t key_block = 96;  // a multiple of every panel width
 
 /// Throws for what the kernels cannot do.
 inline void check_attention(const AttentionOptions& options, DType dtype) {
   require(dtype == DType::fp32 || dtype == DType::fp64, ExitCode::configuration,
-          "attention on the CPU computes in fp32 or fp64, not {}: set precision.compute to one of these", name_of(dtype));
+          "attention on the CPU computes in fp32 or fp64, not {}: set precision.compute to one of these",
+          name_of(dtype));
   require(options.shape.head_dim <= cpu_max_head_dim, ExitCode::configuration,
           "model.head_dim is {}, above {}, the most that attention on the CPU can do", options.shape.head_dim,
           cpu_max_head_dim);
+}
+
+/// Whether a call is worth a team of threads, whose start costs microseconds.
+inline bool is_large(const AttentionShape& shape) {
+  return shape.batch * shape.heads * shape.sequence * shape.sequence * shape.head_dim >= (1 << 18);
 }
 
 /// One head of one sequence: rows [sequence, head_dim], `ld` elements apart.
@@ -101,8 +107,8 @@ void pack_transposed(T* to, Head<T> from, std::int64_t first, std::int64_t rows,
   }
 }
 
-/// Copies rows into a dense [rows, ld] buffer, columns beyond head_dim zero: rows of packed tensors often lie a power of two
-/// apart, where they would evict each other from the cache.
+/// Copies rows into a dense [rows, ld] buffer, columns beyond head_dim zero: rows of packed tensors often lie a power
+/// of two apart, where they would evict each other from the cache.
 template <class T>
 void pack_rows(T* to, std::int64_t ld, Head<T> from, std::int64_t first, std::int64_t rows, std::int64_t head_dim) {
   for (std::int64_t i = 0; i < rows; ++i, to += ld) {

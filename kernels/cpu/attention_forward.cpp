@@ -12,6 +12,9 @@ namespace {
 using namespace attention;
 using simd::Vector;
 
+// Each block of queries packs all the keys before it anew, so it is a long one.
+constexpr std::int64_t query_block = 128;
+
 // Scores below `floor` count as masked; `masked` is lower still, so that a block without a visible key adds 2^-inf = 0.
 template <class T>
 constexpr T floor_score = static_cast<T>(-1e30);
@@ -26,10 +29,10 @@ struct alignas(64) Buffers {
   T out[query_block * cpu_max_head_dim];  // [panel, head_dim, width], not yet divided by the sums
   T k[key_block * cpu_max_head_dim];      // [key, head_dim]
   T v[key_block * cpu_max_head_dim];
-  T p[key_block * width];      // [key, lane]: scores, then probabilities
-  T maximum[query_block];      // of the exponents so far
-  T sum[query_block];          // of 2^(exponent - maximum)
-  T first[query_block];        // first key that the query sees
+  T p[key_block * width];  // [key, lane]: scores, then probabilities
+  T maximum[query_block];  // of the exponents so far
+  T sum[query_block];      // of 2^(exponent - maximum)
+  T first[query_block];    // first key that the query sees
   bool started[query_block / width];
 };
 
@@ -63,11 +66,13 @@ Vector<T> finish_scores(T* p, std::int64_t keys, T j0, Vector<T> first, Vector<T
 
 /// One panel of queries against `keys` keys from j0 on: scores, online softmax, out += P V.
 template <class T>
-void attend(Buffers<T>& s, const QueryBlock<T>& block, std::int64_t index, std::int64_t j0, std::int64_t keys, bool mask) {
+void attend(Buffers<T>& s, const QueryBlock<T>& block, std::int64_t index, std::int64_t j0, std::int64_t keys,
+            bool mask) {
   constexpr std::int64_t width = simd::panel<T>;
   const std::int64_t dim = block.head_dim;
   T* out = s.out + index * dim * width;
-  simd::multiply_panel<T, simd::Left::rows, 2>({s.p, width, s.k, dim, s.q + index * dim * width, width, dim}, keys, false);
+  simd::multiply_panel<T, simd::Left::rows, 2>({s.p, width, s.k, dim, s.q + index * dim * width, width, dim}, keys,
+                                               false);
   for (std::int64_t half = 0; half < width; half += simd::lanes<T>) {
     const std::int64_t at = index * width + half;
     Vector<T> last;
@@ -86,7 +91,8 @@ void attend(Buffers<T>& s, const QueryBlock<T>& block, std::int64_t index, std::
     simd::store(s.maximum + at, maximum);
     simd::store(s.sum + at, simd::load(s.sum + at) * shrink + sum);
     if (s.started[index])
-      for (std::int64_t d = 0; d < dim; ++d) simd::store(out + d * width + half, simd::load(out + d * width + half) * shrink);
+      for (std::int64_t d = 0; d < dim; ++d)
+        simd::store(out + d * width + half, simd::load(out + d * width + half) * shrink);
   }
   simd::multiply_panel<T, simd::Left::columns, 2>({out, width, s.v, dim, s.p, width, keys}, dim, s.started[index]);
   s.started[index] = true;
@@ -101,8 +107,8 @@ void start_block(Buffers<T>& s, const QueryBlock<T>& block) {
   for (std::int64_t i = 0; i < query_block; ++i)  // lanes beyond the sequence repeat its last query's range
     s.first[i] = static_cast<T>(block.visible.first(block.begin + std::min(i, block.count - 1)));
   for (std::int64_t i = 0; i < block.count; i += width)
-    pack_transposed(s.q + i * block.head_dim, block.q, block.begin + i, std::min(width, block.count - i), block.head_dim,
-                    block.rule.factor);
+    pack_transposed(s.q + i * block.head_dim, block.q, block.begin + i, std::min(width, block.count - i),
+                    block.head_dim, block.rule.factor);
 }
 
 template <class T>
@@ -140,24 +146,23 @@ void attend_block(Buffers<T>& s, const QueryBlock<T>& block) {
 }
 
 template <class T>
-void forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& starts,
-             const AttentionOptions& options) {
+void forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor& k, const Tensor& v,
+             const Tensor& starts, const AttentionOptions& options) {
   const AttentionShape& shape = options.shape;
   const ScoreRule<T> rule = score_rule<T>(options);
   const std::int64_t blocks = (shape.sequence + query_block - 1) / query_block;
   const std::int64_t group = shape.heads / shape.kv_heads;
   const std::int64_t tasks = shape.batch * shape.heads * blocks;
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (is_large(shape))
   for (std::int64_t task = 0; task < tasks; ++task) {
     thread_local const auto buffers = std::make_unique<Buffers<T>>();
     const std::int64_t begin = (blocks - 1 - task % blocks) * query_block;  // the long ones first
     const std::int64_t head = task / blocks % shape.heads;
     const std::int64_t batch = task / blocks / shape.heads;
-    attend_block<T>(*buffers,
-                    {head_of<T>(q, shape, batch, head), head_of<T>(k, shape, batch, head / group),
-                     head_of<T>(v, shape, batch, head / group), head_of<T>(out, shape, batch, head),
-                     stats_of<T>(lse, shape, batch, head), visible_of(starts, options, batch), rule, shape.head_dim, begin,
-                     std::min(query_block, shape.sequence - begin)});
+    attend_block<T>(*buffers, {head_of<T>(q, shape, batch, head), head_of<T>(k, shape, batch, head / group),
+                               head_of<T>(v, shape, batch, head / group), head_of<T>(out, shape, batch, head),
+                               stats_of<T>(lse, shape, batch, head), visible_of(starts, options, batch), rule,
+                               shape.head_dim, begin, std::min(query_block, shape.sequence - begin)});
   }
 }
 

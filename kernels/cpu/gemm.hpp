@@ -6,9 +6,9 @@
 
 namespace llmtrain {
 
-/// D (+)= op(A) op(B) as Kernels::gemm, tensors read as [rows(), cols()] with any leading dimensions. All three fp32 (oneDNN)
-/// or all three fp64 (own blocked product, the same bits at any number of threads). D overlaps neither A nor B. Errors:
-/// configuration for other dtypes, internal where the shapes do not fit or oneDNN fails.
+/// D (+)= op(A) op(B) as Kernels::gemm, tensors read as [rows(), cols()] with any leading dimensions. All three fp32
+/// (oneDNN) or all three fp64 (own blocked product, the same bits at any number of threads). D overlaps neither A nor
+/// B. Errors: configuration for other dtypes, internal where the shapes do not fit or oneDNN fails.
 void cpu_gemm(GemmForm form, Tensor d, Tensor a, Tensor b, Write write);
 
 /// Extents of one product: D[m, n], summed over k.

@@ -43,7 +43,8 @@ class MatmulCache {
     const std::lock_guard lock(mutex_);  // memory objects hold the pointers of one call
     auto found = cache_.find(key);
     if (found == cache_.end()) {
-      if (cache_.size() >= max_size) cache_.clear();  // lengths that grow by one (generation) must not grow memory forever
+      if (cache_.size() >= max_size)
+        cache_.clear();  // lengths that grow by one (generation) must not grow memory forever
       found = cache_.emplace(key, make(key, form, shape, accumulate)).first;
     }
     Matmul& matmul = found->second;
@@ -72,8 +73,11 @@ class MatmulCache {
       sum.append_sum(1.0F);
       attributes.set_post_ops(sum);
     }
-    Matmul matmul{dnnl::matmul(describe_matmul(engine_, a, b, d, attributes)), memory(a, engine_, nullptr),
-                  memory(b, engine_, nullptr), memory(d, engine_, nullptr), {}};
+    Matmul matmul{dnnl::matmul(describe_matmul(engine_, a, b, d, attributes)),
+                  memory(a, engine_, nullptr),
+                  memory(b, engine_, nullptr),
+                  memory(d, engine_, nullptr),
+                  {}};
     matmul.arguments = {{DNNL_ARG_SRC, matmul.a}, {DNNL_ARG_WEIGHTS, matmul.b}, {DNNL_ARG_DST, matmul.d}};
     return matmul;
   }
@@ -92,8 +96,15 @@ std::int64_t leading_of(const Tensor& x) { return x.rows() == 1 ? x.cols() : x.l
 void gemm_fp32(GemmForm form, GemmShape shape, Tensor d, Tensor a, Tensor b, Write write) {
   static MatmulCache cache;
   const bool accumulate = write == Write::accumulate;
-  const Key key{static_cast<std::int64_t>(form), shape.m, shape.n, shape.k, leading_of(a), leading_of(b), leading_of(d),
-                accumulate ? 1 : 0, omp_get_max_threads()};
+  const Key key{static_cast<std::int64_t>(form),
+                shape.m,
+                shape.n,
+                shape.k,
+                leading_of(a),
+                leading_of(b),
+                leading_of(d),
+                accumulate ? 1 : 0,
+                omp_get_max_threads()};
   try {
     cache.run(key, form, shape, accumulate, d, a, b);
   } catch (const dnnl::error& error) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Our own fp64 matrix product, for gradient checks: blocks of D are independent and each is summed over k in one order, so the
-/// result does not depend on the number of threads.
+/// Our own fp64 matrix product, for gradient checks: blocks of D are independent and each is summed over k in one
+/// order, so the result does not depend on the number of threads.
 #include <algorithm>
 #include <memory>
 
@@ -29,6 +29,10 @@ struct Operand {
 };
 
 void pack_left(double* to, const Operand& a, std::int64_t m, std::int64_t k) {
+  if (a.row == 1) {
+    for (std::int64_t j = 0; j < k; ++j) std::copy_n(a.data + j * a.col, m, to + j * block_m);
+    return;
+  }
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < k; ++j) to[j * block_m + i] = a.data[i * a.row + j * a.col];
 }
@@ -45,7 +49,7 @@ void pack_right(double* to, const Operand& b, std::int64_t k, std::int64_t n) {
 
 void multiply_block(Buffers& buffers, std::int64_t m, std::int64_t n, std::int64_t k, bool accumulate) {
   for (std::int64_t first = 0; first < n; first += width) {
-    const simd::Product<double> product{buffers.d + first,       block_n, buffers.a, block_m,
+    const simd::Product<double> product{buffers.d + first,     block_n, buffers.a, block_m,
                                         buffers.b + first * k, width,   k};
     simd::multiply_panel<double, simd::Left::columns, 2>(product, m, accumulate);
   }
@@ -54,12 +58,14 @@ void multiply_block(Buffers& buffers, std::int64_t m, std::int64_t n, std::int64
 }  // namespace
 
 void gemm_fp64(GemmForm form, GemmShape shape, Tensor d, Tensor a, Tensor b, Write write) {
-  const Operand left = form == GemmForm::tn ? Operand{a.ptr<double>(), 1, a.leading} : Operand{a.ptr<double>(), a.leading, 1};
-  const Operand right = form == GemmForm::nt ? Operand{b.ptr<double>(), 1, b.leading} : Operand{b.ptr<double>(), b.leading, 1};
+  const Operand left =
+      form == GemmForm::tn ? Operand{a.ptr<double>(), 1, a.leading} : Operand{a.ptr<double>(), a.leading, 1};
+  const Operand right =
+      form == GemmForm::nt ? Operand{b.ptr<double>(), 1, b.leading} : Operand{b.ptr<double>(), b.leading, 1};
   double* result = d.ptr<double>();
-  const auto [m, n, k] = shape;
+  const std::int64_t m = shape.m, n = shape.n, k = shape.k;
   const bool add = write == Write::accumulate;
-#pragma omp parallel for collapse(2) schedule(dynamic)
+#pragma omp parallel for collapse(2) schedule(dynamic) if (m * n * k >= (1 << 18))
   for (std::int64_t i = 0; i < m; i += block_m) {
     for (std::int64_t j = 0; j < n; j += block_n) {
       thread_local const auto buffers = std::make_unique<Buffers>();

@@ -63,13 +63,18 @@ inline Vector<T> splat(T x) {
 template <class T>
 inline Vector<T> fma(Vector<T> a, Vector<T> b, Vector<T> c) {
 #if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4) return _mm512_fmadd_ps(a, b, c);
-  else return _mm512_fmadd_pd(a, b, c);
+  if constexpr (sizeof(T) == 4)
+    return _mm512_fmadd_ps(a, b, c);
+  else
+    return _mm512_fmadd_pd(a, b, c);
 #elif defined(__FMA__)
-  if constexpr (sizeof(T) == 4) return _mm256_fmadd_ps(a, b, c);
-  else return _mm256_fmadd_pd(a, b, c);
+  if constexpr (sizeof(T) == 4)
+    return _mm256_fmadd_ps(a, b, c);
+  else
+    return _mm256_fmadd_pd(a, b, c);
 #elif defined(__ARM_FEATURE_FMA)
-  for (int i = 0; i < lanes<T>; ++i) c[i] = sizeof(T) == 4 ? __builtin_fmaf(a[i], b[i], c[i]) : __builtin_fma(a[i], b[i], c[i]);
+  for (int i = 0; i < lanes<T>; ++i)
+    c[i] = sizeof(T) == 4 ? __builtin_fmaf(a[i], b[i], c[i]) : __builtin_fma(a[i], b[i], c[i]);
   return c;
 #else
   return a * b + c;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Small matrix products on packed operands, tiled in registers: the core of the fp64 gemm and of attention. Each element is
-/// summed over k in ascending order, whatever the tile it falls in.
+/// Small matrix products on packed operands, tiled in registers: the core of the fp64 gemm and of attention. Each
+/// element is summed over k in ascending order, whatever the tile it falls in.
 #pragma once
 
 #include <cstdint>
@@ -66,8 +66,8 @@ void multiply_rows(const Product<T>& p, std::int64_t count, bool accumulate) {
   }
 }
 
-/// C (+)= A B of m rows and vectors * lanes<T> columns. Rows are cut into tiles of nearly equal height: short tiles leave
-/// the multipliers waiting for their own results.
+/// C (+)= A B of m rows and vectors * lanes<T> columns. Rows are cut into tiles of nearly equal height: short tiles
+/// leave the multipliers waiting for their own results.
 template <class T, Left left, int vectors>
 void multiply_panel(Product<T> p, std::int64_t m, bool accumulate) {
   const std::int64_t tiles = (m + tile_rows - 1) / tile_rows;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Attention on the CPU against plain loops in fp64, gradients against differences, causality, and equal bits at any number
-/// of threads.
+/// Attention on the CPU against plain loops in fp64, gradients against differences, causality, and equal bits at any
+/// number of threads.
 #include "cpu/attention.hpp"
 
 #include "harness.hpp"
@@ -76,7 +76,8 @@ struct Reference {
 
   template <class T>
   explicit Reference(const Case<T>& c)
-      : out(static_cast<std::size_t>(c.out.numel())), lse(static_cast<std::size_t>(c.lse.numel())),
+      : out(static_cast<std::size_t>(c.out.numel())),
+        lse(static_cast<std::size_t>(c.lse.numel())),
         d_qkv(static_cast<std::size_t>(c.d_qkv.numel())) {
     for (std::int64_t batch = 0; batch < c.shape.batch; ++batch)
       for (std::int64_t head = 0; head < c.shape.heads; ++head)
@@ -96,7 +97,8 @@ struct Reference {
     double sum = 0;
     for (std::int64_t j = first; j <= i; ++j) {
       double s = 0;
-      for (std::int64_t d = 0; d < dim; ++d) s += static_cast<double>(c.qkv.at(row, q_at + d)) * c.qkv.at(base + j, k_at + d);
+      for (std::int64_t d = 0; d < dim; ++d)
+        s += static_cast<double>(c.qkv.at(row, q_at + d)) * c.qkv.at(base + j, k_at + d);
       s *= c.options.scale;
       const double cap = c.options.soft_cap;
       const double t = cap > 0 ? std::tanh(s / cap) : 0;
@@ -108,14 +110,16 @@ struct Reference {
     double* o = &out[static_cast<std::size_t>(row * c.q_cols() + q_at)];
     double delta = 0;
     for (std::int64_t d = 0; d < dim; ++d) {
-      for (std::int64_t j = first; j <= i; ++j) o[d] += score[static_cast<std::size_t>(j - first)] / sum * c.qkv.at(base + j, v_at + d);
+      for (std::int64_t j = first; j <= i; ++j)
+        o[d] += score[static_cast<std::size_t>(j - first)] / sum * c.qkv.at(base + j, v_at + d);
       delta += o[d] * c.d_out.at(row, q_at + d);
     }
     for (std::int64_t j = first; j <= i; ++j) {
       const auto at = static_cast<std::size_t>(j - first);
       const double p = score[at] / sum;
       double d_p = 0;
-      for (std::int64_t d = 0; d < dim; ++d) d_p += static_cast<double>(c.d_out.at(row, q_at + d)) * c.qkv.at(base + j, v_at + d);
+      for (std::int64_t d = 0; d < dim; ++d)
+        d_p += static_cast<double>(c.d_out.at(row, q_at + d)) * c.qkv.at(base + j, v_at + d);
       const double d_s = p * (d_p - delta) * slope[at];
       for (std::int64_t d = 0; d < dim; ++d) {
         d_qkv[static_cast<std::size_t>(row * cols + q_at + d)] += d_s * c.qkv.at(base + j, k_at + d);
@@ -129,8 +133,8 @@ struct Reference {
 template <class T>
 void check_setup(const Setup& setup) {
   const AttentionShape& s = setup.shape;
-  INFO("batch ", s.batch, " sequence ", s.sequence, " heads ", s.heads, "/", s.kv_heads, " head_dim ", s.head_dim, " window ",
-       setup.window, " cap ", setup.soft_cap, " documents ", setup.documents);
+  INFO("batch ", s.batch, " sequence ", s.sequence, " heads ", s.heads, "/", s.kv_heads, " head_dim ", s.head_dim,
+       " window ", setup.window, " cap ", setup.soft_cap, " documents ", setup.documents);
   Case<T> c(setup, static_cast<std::uint64_t>(s.sequence * 31 + s.head_dim));
   const Reference expected(c);
   c.forward();
@@ -143,9 +147,9 @@ void check_setup(const Setup& setup) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("attention equals plain loops over a grid of shapes", T, float, double) {
-  for (const std::int64_t sequence : {1, 2, 7, 33, 64, 65, 97, 130})
+  for (const std::int64_t sequence : {1, 2, 7, 33, 64, 65, 97, 131})
     for (const auto& [heads, kv] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {4, 2}, {8, 1}})
-      for (const std::int64_t dim : {8, 32})
+      for (const std::int64_t dim : {8, 16})
         check_setup<T>({{1 + sequence % 2, sequence, heads, kv, dim}, 0, 0, false});
 }
 
@@ -155,14 +159,15 @@ TEST_CASE_TEMPLATE("attention at every kind of head_dim", T, float, double) {
 }
 
 TEST_CASE_TEMPLATE("attention with windows, soft-cap and documents", T, float, double) {
-  for (const std::int64_t sequence : {1, 29, 111, 201})
-    for (const std::int64_t window : {0, 1, 13, 100})
+  for (const std::int64_t sequence : {1, 29, 111, 150})
+    for (const std::int64_t window : {0, 1, 100})
       for (const double cap : {0.0, 1.5})
-        for (const bool documents : {false, true}) check_setup<T>({{2, sequence, 4, 2, 16}, window, cap, documents});
+        for (const bool documents : {false, true}) check_setup<T>({{2, sequence, 2, 1, 8}, window, cap, documents});
 }
 
 TEST_CASE("attention's gradients equal differences") {
-  for (const Setup& setup : {Setup{{2, 37, 4, 2, 8}}, Setup{{1, 70, 2, 1, 12}, 20, 2.0, true}, Setup{{1, 101, 8, 8, 8}}}) {
+  for (const Setup& setup :
+       {Setup{{2, 37, 2, 1, 8}}, Setup{{1, 70, 2, 1, 12}, 20, 2.0, true}, Setup{{1, 101, 2, 2, 8}}}) {
     Case<double> c(setup);
     c.forward();
     c.backward();
@@ -225,6 +230,17 @@ TEST_CASE_TEMPLATE("large and equal scores stay finite", T, float, double) {
   for (const double x : c.out.values()) REQUIRE(std::abs(x) <= 3001);
   for (const double x : c.lse.values()) REQUIRE(std::isfinite(x));
   for (const double x : c.d_qkv.values()) REQUIRE(std::isfinite(x));
+}
+
+TEST_CASE("attention on no tokens does nothing") {
+  for (const AttentionShape& shape : {AttentionShape{0, 5, 2, 1, 8}, AttentionShape{2, 0, 2, 1, 8}}) {
+    Tensor none = Tensor::dense(nullptr, DType::fp32, {0, 2, 8});
+    Tensor stats = Tensor::dense(nullptr, DType::fp32, {2, 0});
+    AttentionOptions options;
+    options.shape = shape;
+    CHECK_NOTHROW(cpu_attention_forward(none, stats, none, none, none, {}, options));
+    CHECK_NOTHROW(cpu_attention_backward(none, none, none, none, none, none, none, none, stats, {}, options, {}));
+  }
 }
 
 TEST_CASE("a head_dim beyond the buffers and other dtypes are refused") {
