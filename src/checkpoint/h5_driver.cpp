@@ -48,7 +48,7 @@ H5FD_t* open_file(const char* name, unsigned flags, hid_t properties, haddr_t) {
   int mode = (flags & H5F_ACC_RDWR) != 0 ? O_RDWR : O_RDONLY;
   if ((flags & H5F_ACC_TRUNC) != 0) mode |= O_TRUNC;
   if ((flags & H5F_ACC_CREAT) != 0) mode |= O_CREAT;
-  const int descriptor = ::open(name, mode | O_CLOEXEC | O_NOFOLLOW, 0666);
+  const int descriptor = ::open(name, mode | O_CLOEXEC, 0666);
   if (descriptor < 0) {
     info->failure->reason = std::strerror(errno);
     return nullptr;
