@@ -121,6 +121,21 @@ std::vector<std::string> remove_unfinished(const fs::path& checkpoints_dir) {
   return notes;
 }
 
+/// Keeps the damaged ones known to later runs, whose retention must spare them. Collective.
+void remember_damaged(const MpiComm& comm, const fs::path& checkpoints_dir, Resume& resume) {
+  const std::vector<std::string> notes = from_root(comm, [&]() -> std::vector<std::string> {
+    try {
+      std::vector<std::string> good;
+      if (resume.checkpoint) good.push_back(resume.checkpoint->folder.filename().string());
+      note_damaged(checkpoints_dir, resume.damaged, good);
+      return {};
+    } catch (const std::exception& error) {
+      return {fmt::format("warning: the list of damaged checkpoints cannot be kept: {}", error.what())};
+    }
+  });
+  std::ranges::copy(notes, std::back_inserter(resume.notes));
+}
+
 /// The step folders of a checkpoints folder, newest first. Collective.
 std::vector<std::string> step_folders(const MpiComm& comm, const fs::path& checkpoints_dir) {
   return from_root(comm, [&] {
@@ -142,6 +157,7 @@ Resume find_newest(const MpiComm& comm, const fs::path& checkpoints_dir) {
       std::ranges::move(examination.notes, std::back_inserter(resume.notes));
       resume.checkpoint = std::move(examination.checkpoint);
       compare_latest(comm, checkpoints_dir, resume);
+      remember_damaged(comm, checkpoints_dir, resume);
       return resume;
     }
     resume.damaged.push_back(name);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
+#include <sstream>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -21,6 +23,8 @@ constexpr std::string_view mark = ".tmp.";
 constexpr std::size_t least_digits = 8;
 constexpr std::size_t most_digits = 18;
 constexpr std::int64_t max_latest = 256;  // bytes
+constexpr std::int64_t max_damaged = 1 << 20;  // bytes
+constexpr const char* damaged_list = "damaged";
 
 }  // namespace
 
@@ -80,6 +84,36 @@ std::vector<std::filesystem::path> named_step_folders(const std::filesystem::pat
   require(!paths.empty(), ExitCode::missing_input, "no checkpoint at {}: it has neither {} nor step folders",
           path.string(), manifest_name);
   return paths;
+}
+
+std::vector<std::string> read_damaged(const std::filesystem::path& checkpoints_dir) {
+  std::vector<std::string> names;
+  try {
+    std::istringstream text(read_small_file(checkpoints_dir / damaged_list, max_damaged));
+    for (std::string name; std::getline(text, name);) {
+      if (parse_step_folder(name)) names.push_back(name);
+    }
+  } catch (const Error&) {
+    names.clear();
+  }
+  return names;
+}
+
+void note_damaged(const std::filesystem::path& checkpoints_dir, std::span<const std::string> names,
+                  std::span<const std::string> repaired) {
+  const std::vector<std::string> before = read_damaged(checkpoints_dir);
+  std::set<std::string> after(before.begin(), before.end());
+  after.insert(names.begin(), names.end());
+  for (const std::string& name : repaired) after.erase(name);
+  std::erase_if(after, [&](const std::string& name) { return !std::filesystem::exists(checkpoints_dir / name); });
+  if (after == std::set<std::string>(before.begin(), before.end())) return;
+  std::string text;
+  for (const std::string& name : after) text += name + "\n";
+  if (text.empty()) {
+    std::filesystem::remove(checkpoints_dir / damaged_list);
+  } else {
+    replace_file(checkpoints_dir / damaged_list, text);
+  }
 }
 
 std::string read_latest(const std::filesystem::path& checkpoints_dir) {

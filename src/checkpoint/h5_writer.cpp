@@ -7,6 +7,7 @@
 #include <set>
 
 #include "files.hpp"
+#include "h5_driver.hpp"
 #include "h5_handle.hpp"
 #include "llmtrain/base/error.hpp"
 
@@ -60,10 +61,16 @@ void set_hole(const h5::Id& properties, DType dtype) {
 
 struct H5Writer::Impl {
   std::filesystem::path path;
+  h5::WriteFailure failure;  // outlives the file
   h5::Id file;
   std::set<std::string> groups;
 
   std::string where(const std::string& object) const { return path.string() + object; }
+
+  /// Throws what the driver noted; the library itself knows nothing of it.
+  void check_written(const std::string& object = "") const {
+    require(failure.reason.empty(), ExitCode::io_error, "cannot write {}: {}", where(object), failure.reason);
+  }
 
   void make_groups(const std::string& dataset) {
     for (auto end = dataset.find('/', 1); end != std::string::npos; end = dataset.find('/', end + 1)) {
@@ -89,6 +96,7 @@ struct H5Writer::Impl {
     const h5::Id made = make(dataset, type, space, properties);
     h5::check(H5Dwrite(made.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data), ExitCode::io_error, "write",
               where(dataset));
+    check_written(dataset);
   }
 
   void put_attribute(const std::string& object, const std::string& name, const h5::Id& type, const h5::Id& space,
@@ -104,10 +112,12 @@ struct H5Writer::Impl {
 
 H5Writer::H5Writer(const std::filesystem::path& path) : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
-  const h5::Id access = h5::access_properties();
+  const h5::Id access = h5::writing_properties(impl_->failure);
   const h5::Id creation = creation_properties(H5P_FILE_CREATE);
-  impl_->file = h5::checked(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()),
-                            ExitCode::cannot_create, "create", path.string());
+  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get());
+  require(file >= 0, ExitCode::cannot_create, "cannot create {}: {}", path.string(),
+          impl_->failure.reason.empty() ? h5::reason() : impl_->failure.reason);
+  impl_->file = h5::Id(file);
 }
 
 H5Writer::~H5Writer() = default;
@@ -155,9 +165,9 @@ void H5Writer::attribute(const std::string& object, const std::string& name, con
 }
 
 void H5Writer::close() {
-  h5::check(H5Fflush(impl_->file.get(), H5F_SCOPE_GLOBAL), ExitCode::io_error, "write", impl_->path.string());
-  // H5Fclose can succeed after a failed write, so it is not the only check; but its own failure counts too.
-  h5::check(H5Fclose(impl_->file.release()), ExitCode::io_error, "close", impl_->path.string());
+  const std::string where = impl_->path.string();
+  h5::check(H5Fclose(impl_->file.release()), ExitCode::io_error, "close", where);
+  impl_->check_written();
   sync_path(impl_->path);
 }
 

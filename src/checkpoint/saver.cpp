@@ -146,7 +146,9 @@ void publish(const fs::path& aside, const fs::path& folder, bool replace, bool o
     rename_path(aside, kept);
     notes.push_back(fmt::format("the damaged {} is now {}", folder.filename().string(), kept.filename().string()));
   } else {
-    fs::remove_all(aside);
+    std::error_code error;
+    fs::remove_all(aside, error);
+    if (error) notes.push_back(fmt::format("warning: {} cannot be removed: {}", aside.string(), error.message()));
   }
 }
 
@@ -154,10 +156,13 @@ void publish(const fs::path& aside, const fs::path& folder, bool replace, bool o
 void prune(const fs::path& checkpoints_dir, std::int64_t step, const SaveOptions& options,
            std::vector<std::string>& notes) {
   std::int64_t kept = 0;
+  std::vector<std::string> spared = read_damaged(checkpoints_dir);
+  std::ranges::copy(options.protect, std::back_inserter(spared));
   for (const StepFolder& folder : list_step_folders(checkpoints_dir).steps) {
     const std::string name = folder.path.filename().string();
     const bool committed = fs::is_regular_file(folder.path / manifest_name);
-    if (folder.step > step || !committed || std::ranges::find(options.protect, name) != options.protect.end()) continue;
+    const bool spare = folder.step != step && std::ranges::find(spared, name) != spared.end();
+    if (folder.step > step || !committed || spare) continue;
     if (++kept <= options.keep) continue;
     // Renamed first: a kill while files go leaves an unfinished folder, not a damaged checkpoint.
     fs::path doomed = folder.path;
@@ -224,7 +229,7 @@ SaveResult save_checkpoint(const MpiComm& comm, const fs::path& checkpoints_dir,
       publish(aside, result.folder, occupant.exists, occupant.damaged, result.notes);
     });
     result.bytes = team::sum(comm, rank == 0 ? total : 0);
-  } catch (const Error&) {
+  } catch (...) {
     std::error_code ignored;
     if (rank == 0) fs::remove_all(aside, ignored);
     throw;

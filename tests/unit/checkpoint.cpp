@@ -175,6 +175,10 @@ TEST_CASE("auto: the newest that verifies; damaged ones are named and kept, unfi
   CHECK_FALSE(fs::exists(scratch.path() / "step-00000040.tmp.00ab12cd"));
   CHECK(fs::exists(scratch.path() / "step-00000030"));
   CHECK(fs::exists(scratch.path() / "step-40"));
+  const SaveResult next = save_at(scratch.path(), 50, 1);  // never prunes a damaged one, in later runs neither
+  CHECK(next.notes == std::vector<std::string>{"removed step-00000020", "removed step-00000010"});
+  CHECK(fs::exists(scratch.path() / "step-00000030"));
+  save_at(scratch.path(), 10);
   CHECK(code_of([&] { find_checkpoint(alone, scratch.path().string(), {}); }) == 83);
   CHECK(code_of([&] { find_checkpoint(alone, (scratch.path() / "step-00000030").string(), {}); }) == 83);
   CHECK(code_of([&] { find_checkpoint(alone, (scratch.path() / "step-00000010/").string(), {}); }) == 0);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,14 @@ StepFolders list_step_folders(const std::filesystem::path& checkpoints_dir);
 /// The step folders that a path names, newest first: the path itself if it is one (by its name or its manifest), else
 /// those in it. Absolute, without links. Error(missing_input) if there is none.
 std::vector<std::filesystem::path> named_step_folders(const std::filesystem::path& path);
+
+/// Folders that a search found damaged, from the file `damaged` beside them: retention leaves them alone in later runs
+/// too. Empty where there is no such file.
+std::vector<std::string> read_damaged(const std::filesystem::path& checkpoints_dir);
+
+/// Adds names to that file and drops those of folders that are gone or among `repaired`. Throws cannot_create, io_error.
+void note_damaged(const std::filesystem::path& checkpoints_dir, std::span<const std::string> names,
+                  std::span<const std::string> repaired);
 
 /// The folder that `latest` names; "" where the file is missing, unreadable or not a step's name.
 std::string read_latest(const std::filesystem::path& checkpoints_dir);

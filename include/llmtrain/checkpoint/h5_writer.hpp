@@ -53,7 +53,7 @@ class H5Writer {
   void attribute(const std::string& object, const std::string& name, std::span<const std::int64_t> values);
   void attribute(const std::string& object, const std::string& name, const std::string& text);
 
-  /// Flushes, closes and syncs the file to its disk, checking each; only then is the file complete.
+  /// Closes the file and syncs it to its disk, checking each; only then is the file complete.
   void close();
 
  private:

@@ -30,7 +30,7 @@ struct Examination {
 
 struct Resume {
   std::optional<Checkpoint> checkpoint;  ///< none: start from step 0
-  std::vector<std::string> damaged;      ///< names of damaged step folders; pass them to SaveOptions::protect
+  std::vector<std::string> damaged;      ///< names of damaged step folders, as kept for retention
   std::vector<std::string> notes;        ///< warnings and notes for the log, the same on all ranks
 };
 

@@ -16,7 +16,7 @@ namespace llmtrain {
 struct SaveOptions {
   std::int64_t keep = 2;             ///< committed checkpoints that stay, the new one included; at least 1
   bool verify = true;                ///< read each piece back and compare it with its digest from memory
-  std::vector<std::string> protect;  ///< folder names never pruned nor counted: damaged ones, the one resumed from
+  std::vector<std::string> protect;  ///< folder names never pruned nor counted, besides damaged ones
 };
 
 struct SaveResult {
