@@ -9,7 +9,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
   if(git_status EQUAL 0)
     set(LLMTRAIN_GIT_ID ${git_id})
   endif()
-  configure_file(${LLMTRAIN_SOURCE_DIR}/cmake/build_info.cpp.in ${LLMTRAIN_OUTPUT} @ONLY)
+  configure_file(${LLMTRAIN_SOURCE_DIR}/scripts/cmake/build_info.cpp.in ${LLMTRAIN_OUTPUT} @ONLY)
   return()
 endif()
 
@@ -29,6 +29,6 @@ add_custom_target(llmtrain_build_info
     "-DLLMTRAIN_SANITIZE=${LLMTRAIN_SANITIZE}" "-DLLMTRAIN_MPI_LIBRARY=${LLMTRAIN_MPI_LIBRARY}"
     -DLLMTRAIN_HDF5_VERSION=${HDF5_VERSION} -DLLMTRAIN_ONEDNN_VERSION=${dnnl_VERSION}
     -DLLMTRAIN_CUDA_VERSION=${LLMTRAIN_CUDA_VERSION}
-    -P ${PROJECT_SOURCE_DIR}/cmake/build_info.cmake
+    -P ${PROJECT_SOURCE_DIR}/scripts/cmake/build_info.cmake
   BYPRODUCTS ${LLMTRAIN_BUILD_INFO_SOURCE}
   COMMENT "Noting the commit in build_info.cpp" VERBATIM)
