@@ -45,9 +45,7 @@ void write_sections(DumpFile& file, Parts& parts, const std::string& group, int 
       values[i] = scale * (flat.dtype == DType::fp64 ? reinterpret_cast<const double*>(host.data())[from]
                                                      : reinterpret_cast<const float*>(host.data())[from]);
     }
-    file.write([&](H5Writer& h5) {
-      h5.write<double>(group + dataset_path(section.name), section.shape, values);
-    });
+    file.write([&](H5Writer& h5) { h5.write<double>(group + dataset_path(section.name), section.shape, values); });
   }
 }
 
@@ -74,7 +72,7 @@ void write_gradients(DumpFile& file, Parts& parts, double scale) {
 void write_batches(DumpFile& file, const Launch& launch, std::int64_t steps) {
   const Deck& deck = launch.deck;
   Loader loader(launch.data.train, {deck.schedule.global_batch, deck.model.seq_len, deck.schedule.global_batch, 0, 1,
-                                    deck.model.vocab});
+                                    deck.model.vocab, launch.masked_token()});
   std::vector<std::int32_t> tokens, targets;
   std::vector<float> weights;
   for (std::int64_t n = 1; n <= steps; ++n) {
@@ -97,9 +95,9 @@ void dump_steps(Launch& launch, std::int64_t steps, const std::string& path) {
   const MpiComm& world = launch.place.world;
   const Measured measured = measure(launch.deck, launch.place.topology, launch.place.rank, launch.device->kind());
   Parts parts(launch.deck, launch.place, *launch.device, measured.scratch_bytes);
-  const std::unique_ptr<Loader> loader = make_loader(launch.deck, launch.place, launch.data.train);
+  const std::unique_ptr<Loader> loader = make_loader(launch, launch.data.train);
   Timers timers;
-  Trainer trainer(parts, *loader, nullptr, timers);
+  Trainer trainer(parts, *loader, timers);
   parts.params.initialise(parts.kernels, parts.stream, static_cast<std::uint64_t>(launch.deck.run.seed));
 
   DumpFile file(world, path);

@@ -67,6 +67,10 @@ void find_resume_point(Launch& out, bool samples_given) {
 
 }  // namespace
 
+std::int32_t Launch::masked_token() const {
+  return deck.data.mask_eod ? tokenizer->eod().value() : LoaderShape::no_token;
+}
+
 Launch launch(const std::string& deck_path, std::span<const std::string> overrides, const MpiComm& world, Start start) {
   const std::string text = share_deck_text(deck_path, overrides, world);
   Deck written;
@@ -74,6 +78,11 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
   agree(world, [&] {
     written = parse_deck(text, deck_path, overrides, {.ranks = world.size(), .built = true, .data = true});
     tokenizer = make_tokenizer(written.data.tokenizer);
+    require(
+        !written.data.mask_eod || tokenizer->eod().has_value(), ExitCode::configuration,
+        "data.mask_eod true, but data.tokenizer {} has no end-of-document token: name it with eod, or leave mask_eod "
+        "false",
+        written.data.tokenizer.file);
   });
   Launch out{.deck = resolve(written, tokenizer->vocab(), DeviceKind::cpu),
              .tokenizer = std::move(tokenizer),
@@ -86,17 +95,20 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
   if (start == Start::resume) find_resume_point(out, written.data.samples > 0);
   agree(world, [&] {
     const Deck& deck = out.deck;
-    out.data = open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch, deck.model.vocab);
+    out.data =
+        open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch, deck.model.vocab);
   });
   out.warnings.insert(out.warnings.end(), out.data.warnings.begin(), out.data.warnings.end());
   return out;
 }
 
-std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::shared_ptr<const Dataset> dataset) {
+std::unique_ptr<Loader> make_loader(const Launch& launch, std::shared_ptr<const Dataset> dataset) {
+  const Deck& deck = launch.deck;
+  const Place& place = launch.place;
   return std::make_unique<Loader>(
       std::move(dataset), LoaderShape{deck.schedule.micro_batch, deck.model.seq_len, deck.schedule.global_batch,
                                       place.topology.index(data_axes, place.rank), place.topology.size(data_axes),
-                                      deck.model.vocab});
+                                      deck.model.vocab, launch.masked_token()});
 }
 
 }  // namespace llmtrain
