@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Which checkpoint to go on from. Rank 0 looks at folders and tells the others; files are proved by all ranks together.
+/// Which checkpoint to go on from. Rank 0 looks at folders and tells the others; all ranks prove the files.
 #include <algorithm>
 #include <sstream>
 #include <system_error>
@@ -89,7 +89,8 @@ std::vector<std::string> strangers(const fs::path& folder, const Manifest& manif
 
 /// "a" or "a (and n more)".
 std::string summary(std::span<const std::string> problems) {
-  return problems.size() == 1 ? problems.front() : fmt::format("{} (and {} more)", problems.front(), problems.size() - 1);
+  if (problems.size() == 1) return problems.front();
+  return fmt::format("{} (and {} more)", problems.front(), problems.size() - 1);
 }
 
 [[noreturn]] void refuse(const fs::path& folder, std::span<const std::string> problems) {
@@ -166,7 +167,7 @@ Resume find_newest(const MpiComm& comm, const fs::path& checkpoints_dir) {
                                        (checkpoints_dir / name).string(), summary(examination.problems)));
   }
   require(reasons.empty(), ExitCode::checkpoint_damaged,
-          "no checkpoint in {} verifies ({}); restore one, or start anew with checkpoint.resume: never and another run.dir",
+          "no checkpoint in {} verifies ({}); restore one, or start anew with another run.dir",
           checkpoints_dir.string(), fmt::join(reasons, "; "));
   return resume;
 }

@@ -42,8 +42,8 @@ Manifest read_manifest(const std::filesystem::path& step_folder);
 /// one rank. Throws checkpoint_incompatible for a newer format. Collective.
 Examination examine_checkpoint(const MpiComm& comm, const std::filesystem::path& step_folder);
 
-/// `resume` as in the deck. "never": nothing. "auto": the newest step of `checkpoints_dir` that verifies; unfinished ones
-/// are removed with a note, damaged ones named and skipped; checkpoint_damaged if none is left though there are
+/// `resume` as in the deck. "never": nothing. "auto": the newest step of `checkpoints_dir` that verifies; unfinished
+/// ones are removed with a note, damaged ones named and skipped; checkpoint_damaged if none is left though there are
 /// step folders. A path: a step folder, or a checkpoints folder and then its newest; missing_input if there is none,
 /// checkpoint_damaged if any step so named is damaged. Collective.
 Resume find_checkpoint(const MpiComm& comm, const std::string& resume, const std::filesystem::path& checkpoints_dir);
