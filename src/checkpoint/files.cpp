@@ -25,9 +25,7 @@ namespace {
 
 constexpr std::size_t window = std::size_t{4} << 20;  // bytes read at once
 
-std::string hex_of(XXH128_hash_t hash) {
-  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
-}
+std::string hex_of(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
 
 std::string reason() { return std::strerror(errno); }
 
@@ -109,7 +107,7 @@ std::string file_problem(const std::filesystem::path& folder, const std::string&
     return errno == ENOENT ? fmt::format("{} is missing", name)
                            : fmt::format("{} cannot be opened: {}", name, reason());
   }
-  struct stat status{};
+  struct stat status {};
   if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return fmt::format("{} is not a file", name);
   if (status.st_size != expected.size) {
     return fmt::format("{} has {} bytes instead of {}", name, status.st_size, expected.size);
@@ -127,7 +125,7 @@ std::string file_problem(const std::filesystem::path& folder, const std::string&
 std::string read_small_file(const std::filesystem::path& path, std::int64_t limit) {
   const Descriptor file = open_to_read(path);
   require(file.valid(), ExitCode::missing_input, "cannot open {}: {}", path.string(), reason());
-  struct stat status{};
+  struct stat status {};
   require(::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode), ExitCode::missing_input, "{} is not a file",
           path.string());
   require(status.st_size <= limit, ExitCode::io_error, "{} has {} bytes; at most {} are read", path.string(),
@@ -187,7 +185,7 @@ void exchange_paths(const std::filesystem::path& fresh, const std::filesystem::p
 }
 
 std::int64_t free_bytes(const std::filesystem::path& folder) {
-  struct statvfs status{};
+  struct statvfs status {};
   if (::statvfs(folder.c_str(), &status) != 0 || status.f_blocks == 0) return std::numeric_limits<std::int64_t>::max();
   return static_cast<std::int64_t>(status.f_bavail) * static_cast<std::int64_t>(status.f_frsize);
 }

@@ -79,8 +79,8 @@ std::vector<std::string> strangers(const fs::path& folder, const Manifest& manif
     const std::string name = entry->path().filename().string();
     const bool listed = std::ranges::find(manifest.files, name, &ManifestFile::name) != manifest.files.end();
     if (!listed && name != manifest_name && name != index_file_name) {
-      notes.push_back(fmt::format("{}: {} does not belong to the checkpoint and is ignored",
-                                  folder.filename().string(), valid_file_name(name) ? name : "a file"));
+      notes.push_back(fmt::format("{}: {} does not belong to the checkpoint and is ignored", folder.filename().string(),
+                                  valid_file_name(name) ? name : "a file"));
     }
   }
   std::ranges::sort(notes);

@@ -53,10 +53,10 @@ Checkpoint open_checkpoint(const MpiComm& comm, const std::filesystem::path& pat
 
 /// A piece as it lies in a shard.
 struct StoredPiece {
-  Piece piece;             ///< without data
-  std::string digest;      ///< XXH3-128 of its bytes, hexadecimal
-  std::string shard;       ///< file name
-  std::string dataset;     ///< path in the shard: piece.dataset, or that and "+n" for a rank's further pieces of it
+  Piece piece;          ///< without data
+  std::string digest;   ///< XXH3-128 of its bytes, hexadecimal
+  std::string shard;    ///< file name
+  std::string dataset;  ///< path in the shard: piece.dataset, or that and "+n" for a rank's further pieces of it
 };
 
 /// Reads tensors of a verified checkpoint. Shards are opened only for the ranges that a call needs.
