@@ -8,6 +8,7 @@
 #include "llmtrain/config/numbers.hpp"
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/driver/inference.hpp"
+#include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/driver/sampling.hpp"
 #include "llmtrain/tokenizer/tokenizer.hpp"
 #include "llmtrain/tools/options.hpp"
@@ -120,7 +121,7 @@ int tool_generate(const MpiComm&, Arguments arguments) {
           "generate: --logits takes at most model.seq_len = {} tokens, the prompt has {}", deck.model.seq_len,
           tokens.size());
 
-  const std::unique_ptr<Device> device = make_cpu_device(request.threads);
+  const std::unique_ptr<Device> device = make_cpu_device(thread_count(request.threads, 1));
   const std::unique_ptr<Inference> model = make_inference(deck, *device);
   model->load(checkpoint);
   if (!request.logits.empty()) {
