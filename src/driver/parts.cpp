@@ -35,7 +35,8 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
       grads(shape, plan, deck.parallel.bucket),
       optimizer(deck.optimizer, shape, plan),
       stage(deck.model, place.topology.coordinates(place.rank).tp, place.topology.size(Axis::tp),
-            deck.precision.compute, {deck.schedule.micro_batch * deck.model.seq_len, slots_of(actions)}, plan),
+            deck.precision.compute, {deck.schedule.micro_batch * deck.model.seq_len, slots_of(actions)}, plan,
+            static_cast<std::uint64_t>(deck.run.seed)),
       requests_(request(scratch_bytes)),
       arena(device, plan) {
   scratch = scratch_bytes == 0 ? std::make_unique<ScratchStack>()
@@ -51,7 +52,11 @@ Parts::Requests Parts::request(std::int64_t scratch_bytes) {
   for (int slot = 0; slot < slots_of(actions); ++slot) {
     const auto ids = [&](const char* name) { return plan.request(Segment::activations, name, DType::int32, {tokens}); };
     const Slot weights = plan.request(Segment::activations, "batch weights", DType::fp32, {tokens});
-    r.batches.push_back({ids("batch tokens"), ids("batch targets"), weights, ids("batch positions"), ids("batch order")});
+    r.batches.push_back(
+        {ids("batch tokens"), ids("batch targets"), weights, ids("batch positions"), ids("batch order"), Slot{}});
+    if (deck.model.dropout == 0) continue;
+    r.batches.back().samples =
+        plan.request(Segment::activations, "batch samples", DType::int64, {deck.schedule.micro_batch});
   }
   r.totals = plan.request(Segment::scratch, "step totals", DType::fp64, {step_totals_size});
   r.scalars = plan.request(Segment::scratch, "step scalars", DType::fp64, {step_scalars_size});
@@ -89,6 +94,7 @@ void Parts::bind() {
     batch.weights = arena[slots.weights];
     batch.positions = arena[slots.positions];
     batch.order = arena[slots.order];
+    if (slots.samples) batch.samples = arena[slots.samples];
     batches.push_back(batch);
   }
 }

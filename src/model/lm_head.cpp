@@ -19,7 +19,8 @@ NormSaved LmHead::norm_forward(Context& ctx, ScratchStack::Frame& frame, Tensor 
                                Tensor weight) const {
   // The sum goes into delta: the last block's backward still needs its residual.
   const NormSaved saved{delta, frame.take(stats_, {residual.rows()}),
-                        frame.take(residual.dtype, {residual.rows(), residual.cols()})};
+                        frame.take(residual.dtype, {residual.rows(), residual.cols()}),
+                        norm_.keeps_mean() ? frame.take(stats_, {residual.rows()}) : Tensor{}};
   norm_.forward(ctx, saved, residual, delta, weight);
   return saved;
 }
@@ -48,7 +49,7 @@ void LmHead::train(Context& ctx, Tensor gradient, Tensor totals, Tensor residual
     const Tensor stats = chunk_loss(ctx, chunk, logits, totals, saved.out, batch, begin, weights.weight);
     ctx.kernels.cross_entropy_gradient(ctx.stream, logits, stats, batch.targets.rows_at(begin, count),
                                        batch.weights.rows_at(begin, count), shapes_.vocab_range);
-    projection_.backward(ctx, d_out.rows_at(begin, count), d_weight, logits, saved.out.rows_at(begin, count),
+    projection_.backward(ctx, d_out.rows_at(begin, count), {d_weight}, logits, saved.out.rows_at(begin, count),
                          weights.weight);
     d_weight.write = Write::accumulate;
   }

@@ -106,7 +106,7 @@ int info(const Request& command) {
   const Manifest manifest = read_manifest(folder);
   std::int64_t parameters = 0;
   for (const ManifestTensor& tensor : manifest.tensors) {
-    if (tensor.name.starts_with("/model/")) parameters += checked_volume(tensor.shape);
+    if (!tensor.name.starts_with("/optimizer/")) parameters += checked_volume(tensor.shape);
   }
   fmt::print("folder      {}\nstep        {}\nrun id      {}\nsamples     {}\nwriters     {}\nfiles       {}\n",
              folder.string(), manifest.state.step, manifest.state.run_id, manifest.state.samples,

@@ -56,6 +56,7 @@ class Parts {
  private:
   struct BatchSlots {
     Slot tokens, targets, weights, positions, order;
+    Slot samples;  ///< only with dropout
   };
   /// Everything in the plan that is no module's own.
   struct Requests {

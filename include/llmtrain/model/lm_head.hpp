@@ -14,7 +14,7 @@ namespace llmtrain {
 class LmHead {
  public:
   LmHead(const ModelConfig& config, const LocalShapes& shapes, DType stats)
-      : shapes_(shapes), stats_(stats), norm_(config.norm_eps, stats) {}
+      : shapes_(shapes), stats_(stats), norm_(shapes, config.norm_eps, stats) {}
 
   /// Adds loss and token count to `totals` (StepTotals), the head's gradients to `gradients`, and writes the gradient
   /// [tokens, hidden] of the incoming stream residual + delta. `delta` becomes their sum, here and below.
