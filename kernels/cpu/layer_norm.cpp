@@ -94,8 +94,8 @@ void CpuKernels::do_layer_norm_backward(Stream, Tensor d_x, Tensor d_weight, Ten
           workspace.numel());
   dispatch("layer_norm_backward", x.dtype, [&]<class T>(T) {
     using S = StatsType<T>;
-    const LayerNormBackward<T> pass{Matrix<T>(d_x), Matrix<T>(d_residual), Matrix<T>(d_y), Matrix<T>(x),
-                                    weight.ptr<T>(), mean.ptr<S>(),        rstd.ptr<S>()};
+    const LayerNormBackward<T> pass{Matrix<T>(d_x),  Matrix<T>(d_residual), Matrix<T>(d_y), Matrix<T>(x),
+                                    weight.ptr<T>(), mean.ptr<S>(),         rstd.ptr<S>()};
     S* const partials = static_cast<S*>(workspace.data);  // [blocks, 2, cols]
     const std::int64_t step = 2 * cols;
     const std::int64_t blocks = needed / (std::max<std::int64_t>(step, 1) * static_cast<std::int64_t>(sizeof(S)));

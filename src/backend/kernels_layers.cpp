@@ -96,9 +96,9 @@ void Kernels::bias_add(Stream s, Tensor out, Tensor x, Tensor bias) {
 
 void Kernels::bias_gradient(Stream s, Tensor d_bias, Tensor d_out, Write write) {
   const OperationCheck check("bias_gradient", {{"d_bias", d_bias}, {"d_out", d_out}});
-  check.that(d_out && is_floating(d_out) && has_dtype(d_bias, stats_dtype(d_out.dtype)) &&
-                 is_vector(d_bias, d_out.cols()),
-             "d_bias must be stats [cols of d_out]");
+  check.that(
+      d_out && is_floating(d_out) && has_dtype(d_bias, stats_dtype(d_out.dtype)) && is_vector(d_bias, d_out.cols()),
+      "d_bias must be stats [cols of d_out]");
   note("bias_gradient", s, {d_bias}, {d_out, read_if(write, d_bias)});
   do_bias_gradient(s, d_bias, d_out, write);
 }

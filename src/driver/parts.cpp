@@ -11,8 +11,14 @@ namespace {
 
 StoreShape store_shape(const Deck& deck, const ParamTable& table, const Place& place) {
   const Coordinates at = place.topology.coordinates(place.rank);
-  return {table, at.tp, place.topology.size(Axis::tp), deck.parallel.zero, at.shard,
-          place.topology.size(Axis::shard), data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)};
+  return {table,
+          at.tp,
+          place.topology.size(Axis::tp),
+          deck.parallel.zero,
+          at.shard,
+          place.topology.size(Axis::shard),
+          data_dtype(deck.precision.compute),
+          stats_dtype(deck.precision.compute)};
 }
 
 std::int64_t micro_batches_of(const Deck& deck, const Place& place) {
@@ -39,8 +45,8 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
             static_cast<std::uint64_t>(deck.run.seed)),
       requests_(request(scratch_bytes)),
       arena(device, plan) {
-  scratch = scratch_bytes == 0 ? std::make_unique<ScratchStack>()
-                               : std::make_unique<ScratchStack>(arena[requests_.scratch]);
+  scratch =
+      scratch_bytes == 0 ? std::make_unique<ScratchStack>() : std::make_unique<ScratchStack>(arena[requests_.scratch]);
   bind();
 }
 

@@ -53,8 +53,8 @@ ParameterCounts count_parameters(const ModelConfig& model) {
   counts.embedding = model.vocab * model.hidden;
   counts.head = model.vocab * model.hidden;
   counts.matmul = model.layers * counts.block_matrices + counts.head;
-  counts.total = counts.embedding + counts.positions + model.layers * (counts.block_matrices + counts.block_vectors) + counts.final_norm +
-                 (model.tied ? 0 : counts.head);
+  counts.total = counts.embedding + counts.positions + model.layers * (counts.block_matrices + counts.block_vectors) +
+                 counts.final_norm + (model.tied ? 0 : counts.head);
   return counts;
 }
 

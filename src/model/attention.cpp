@@ -31,9 +31,8 @@ void Attention::norm_forward(Context& ctx, const AttentionSaved& saved, Tensor w
   const Packed raw = unpack(saved.qkv, saved.qkv), normed = unpack(saved.qk, saved.qkv);
   ctx.kernels.rms_norm_forward(ctx.stream, normed.q, {}, saved.qk_rstd.flat(0, q_rows), raw.q, {}, weight.flat(0, n),
                                norm_eps_);
-  ctx.kernels.rms_norm_forward(ctx.stream, normed.k, {},
-                               saved.qk_rstd.flat(q_rows, saved.qk.rows() * shapes_.kv_heads), raw.k, {},
-                               weight.flat(n, n), norm_eps_);
+  ctx.kernels.rms_norm_forward(ctx.stream, normed.k, {}, saved.qk_rstd.flat(q_rows, saved.qk.rows() * shapes_.kv_heads),
+                               raw.k, {}, weight.flat(n, n), norm_eps_);
 }
 
 void Attention::norm_backward(Context& ctx, const Packed& d, Gradient d_weight, const AttentionSaved& saved,
@@ -72,13 +71,12 @@ void Attention::backward(Context& ctx, Tensor d_x, const AttentionParams<Gradien
     ScratchStack::Frame inner(ctx.scratch, "attention backward");
     const AttentionOptions call = options(batch);
     const Tensor d_out = inner.take(x.dtype, {batch.count(), shapes_.heads * shapes_.head_dim});
-    const Tensor workspace = inner.take(
-        DType::uint8, {attention_backward_workspace(ctx.stream.device->kind(), call.shape, stats_)});
+    const Tensor workspace =
+        inner.take(DType::uint8, {attention_backward_workspace(ctx.stream.device->kind(), call.shape, stats_)});
     o_.backward(ctx, d_out, gradients.o, d_y, saved.out, weights.o.weight);
-    ctx.kernels.attention_backward(ctx.stream, d.q, d.k, d.v,
-                                   d_out.with_inner({shapes_.heads, shapes_.head_dim}), packed.q, packed.k, packed.v,
-                                   saved.out.with_inner({shapes_.heads, shapes_.head_dim}), saved.lse, batch.starts,
-                                   call, workspace);
+    ctx.kernels.attention_backward(
+        ctx.stream, d.q, d.k, d.v, d_out.with_inner({shapes_.heads, shapes_.head_dim}), packed.q, packed.k, packed.v,
+        saved.out.with_inner({shapes_.heads, shapes_.head_dim}), saved.lse, batch.starts, call, workspace);
   }
   if (rope) ctx.kernels.rope(ctx.stream, d.q_and_k, rope, batch.positions, Rotation::backward);
   if (weights.qk_norm) norm_backward(ctx, d, gradients.qk_norm, saved, weights.qk_norm);

@@ -41,8 +41,8 @@ BlockSaved BlockSlots::bind(const Arena& arena, std::int64_t tokens) const {
           {rows(up), rows(activated)}};
 }
 
-void Block::forward(Context& ctx, const BlockSaved& saved, Tensor x, Tensor delta, Tensor delta_out,
-                    const Batch& batch, const BlockParams<Tensor>& weights, Tensor rope, std::int64_t layer) const {
+void Block::forward(Context& ctx, const BlockSaved& saved, Tensor x, Tensor delta, Tensor delta_out, const Batch& batch,
+                    const BlockParams<Tensor>& weights, Tensor rope, std::int64_t layer) const {
   norm_.forward(ctx, saved.norm_1, x, delta, weights.norm_1);
   attention_.forward(ctx, delta_out, saved.attention, saved.norm_1.out, batch, weights.attention, rope);
   dropout_.forward(ctx, delta_out, weights.attention.o.bias, batch, attention_dropout(layer));

@@ -103,8 +103,8 @@ void add_gpt_block(TableWriter& table, const ModelConfig& c, std::int64_t layer)
   const BlockSizes size(c);
   table.add(layer_norm(name + "norm_1", hf + "ln_1", c.hidden));
   add_qkv(table, c, name, hf + "attn.", c.qkv_bias);
-  table.add({name + "o",
-             {matrix(hf + "attn.o_proj.weight", c.hidden, size.q_rows, SplitAxis::cols, size.std_out, c.heads)}});
+  table.add(
+      {name + "o", {matrix(hf + "attn.o_proj.weight", c.hidden, size.q_rows, SplitAxis::cols, size.std_out, c.heads)}});
   table.add(undecayed(name + "o_bias", {vector(hf + "attn.o_proj.bias", c.hidden, 0)}));
   table.add(layer_norm(name + "norm_2", hf + "ln_2", c.hidden));
   table.add({name + "fc", {matrix(hf + "mlp.c_fc.weight", c.ffn, c.hidden, SplitAxis::rows, size.std_in)}});
@@ -125,7 +125,8 @@ ParamTable make_param_table(const ModelConfig& c, int tensor_size) {
     return section;
   };
   table.lease("embedding");
-  const int embedding = table.add({"embedding", {vocab_matrix(gpt ? "transformer.wte.weight" : "model.embed_tokens.weight")}});
+  const int embedding =
+      table.add({"embedding", {vocab_matrix(gpt ? "transformer.wte.weight" : "model.embed_tokens.weight")}});
   if (c.positions == Positions::learned) {
     table.add({"positions", {matrix("transformer.wpe.weight", c.seq_len, c.hidden, SplitAxis::none, c.init_std)}});
   }

@@ -113,8 +113,8 @@ TEST_CASE_TEMPLATE("bias_gradient sums columns, the same bits for any number of 
     for (std::int64_t t = 0; t < rows; ++t) {
       for (std::int64_t c = 0; c < n; ++c) expected[static_cast<std::size_t>(c)] += static_cast<double>(d_out.at(t, c));
     }
-    check_thread_invariance(
-        d_b, [&] { kernels().bias_gradient(stream, d_b.tensor(), d_out.tensor(), Write::overwrite); });
+    check_thread_invariance(d_b,
+                            [&] { kernels().bias_gradient(stream, d_b.tensor(), d_out.tensor(), Write::overwrite); });
     check_close("d_bias", d_b, expected, tolerance<T>);
     d_b = before;
     kernels().bias_gradient(stream, d_b.tensor(), d_out.tensor(), Write::accumulate);

@@ -80,7 +80,9 @@ void reference_backward(const Case<T>& c, bool through, std::vector<double>& d_x
   for (std::int64_t t = 0; t < c.x.rows(); ++t) {
     const double m = c.mean.at(t), r = c.rstd.at(t);
     const auto normed = [&](std::int64_t k) { return (static_cast<double>(c.x.at(t, k)) - m) * r; };
-    const auto g = [&](std::int64_t k) { return static_cast<double>(c.w.flat(k)) * static_cast<double>(c.d_y.at(t, k)); };
+    const auto g = [&](std::int64_t k) {
+      return static_cast<double>(c.w.flat(k)) * static_cast<double>(c.d_y.at(t, k));
+    };
     double sum = 0, dot = 0;
     for (std::int64_t k = 0; k < cols; ++k) {
       sum += g(k);
@@ -97,8 +99,7 @@ void reference_backward(const Case<T>& c, bool through, std::vector<double>& d_x
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("layer_norm_forward normalises rows, adds and keeps the residual, also in place", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("layer_norm_forward normalises rows, adds and keeps the residual, also in place", T, float, double) {
   Random random(1);
   for (const auto& [rows, cols] : shapes) {
     auto x = Buffer<T>::random(random, {rows, cols}, cols + 2, 2, 0.3), delta = Buffer<T>::random(random, {rows, cols});
@@ -190,10 +191,9 @@ TEST_CASE("layer_norm refuses what does not fit") {
   Random random(5);
   Case<float> c(random, {5, 8});
   Buffer<float> d_weight({8}), d_bias({8}), narrow({7}), y({5, 8});
-  CHECK_THROWS_WITH(
-      kernels().layer_norm_forward(stream, y.tensor(), {}, c.mean.tensor(), c.rstd.tensor(), c.x.tensor(), {},
-                                   c.w.tensor(), narrow.tensor(), eps),
-      doctest::Contains("weight and bias must be"));
+  CHECK_THROWS_WITH(kernels().layer_norm_forward(stream, y.tensor(), {}, c.mean.tensor(), c.rstd.tensor(), c.x.tensor(),
+                                                 {}, c.w.tensor(), narrow.tensor(), eps),
+                    doctest::Contains("weight and bias must be"));
   CHECK_THROWS_AS(kernels().layer_norm_forward(stream, y.tensor(), {}, c.mean.tensor(), c.rstd.tensor(), c.x.tensor(),
                                                c.x.tensor(), c.w.tensor(), c.b.tensor(), eps),
                   Error);  // delta without residual

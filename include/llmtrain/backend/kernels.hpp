@@ -39,9 +39,9 @@ struct AttentionShape {
 
 struct AttentionOptions {
   AttentionShape shape;
-  double scale = 1;          ///< of the scores, usually 1/sqrt(head_dim)
-  std::int64_t window = 0;   ///< a token sees at most this many tokens, itself included; 0 = all before it
-  double soft_cap = 0;       ///< scores become cap * tanh(score / cap); 0 = off
+  double scale = 1;         ///< of the scores, usually 1/sqrt(head_dim)
+  std::int64_t window = 0;  ///< a token sees at most this many tokens, itself included; 0 = all before it
+  double soft_cap = 0;      ///< scores become cap * tanh(score / cap); 0 = off
 };
 
 /// The vocabulary rows of one rank: local row i is token first + i; local rows at and beyond `valid` are padding and take no
@@ -67,19 +67,19 @@ struct InitKey {
 /// Key of one dropout's random bits: with the sample, the token's index in it and the feature it names every bit, so that
 /// they are equal in every layout and when an operation is repeated.
 struct DropoutKey {
-  double probability = 0;         ///< of dropping, in [0, 1)
+  double probability = 0;  ///< of dropping, in [0, 1)
   std::uint64_t seed = 0;
-  std::int64_t operation = 0;     ///< number of the dropout in the model, below 2^16
-  std::int64_t sequence = 0;      ///< tokens of a sample
-  std::int64_t first_token = 0;   ///< of the tensor's first row in the micro-batch (its rows may be a slice)
+  std::int64_t operation = 0;    ///< number of the dropout in the model, below 2^16
+  std::int64_t sequence = 0;     ///< tokens of a sample
+  std::int64_t first_token = 0;  ///< of the tensor's first row in the micro-batch (its rows may be a slice)
 };
 
 /// Sums of one step over all ranks, an fp64 tensor [4] in this order; all-reduced once, at the end of the step.
 struct StepTotals {
-  double loss = 0;         ///< sum over target tokens of weight x loss
-  double tokens = 0;       ///< sum of target weights
-  double squares = 0;      ///< sum of squares of the summed gradient
-  double non_finite = 0;   ///< ranks that saw a non-finite value
+  double loss = 0;        ///< sum over target tokens of weight x loss
+  double tokens = 0;      ///< sum of target weights
+  double squares = 0;     ///< sum of squares of the summed gradient
+  double non_finite = 0;  ///< ranks that saw a non-finite value
 };
 inline constexpr std::int64_t step_totals_size = 4;
 
@@ -87,11 +87,11 @@ inline constexpr std::int64_t step_totals_size = 4;
 struct StepScalars {
   double gradient_scale = 0;  ///< clip / tokens
   double lr = 0;
-  double bias1 = 0;           ///< 1 - beta1^t
-  double bias2 = 0;           ///< 1 - beta2^t
-  double apply = 0;           ///< 1: update; 0: skip (non-finite)
-  double loss = 0;            ///< mean over target tokens
-  double gradient_norm = 0;   ///< of the mean gradient, before clipping
+  double bias1 = 0;          ///< 1 - beta1^t
+  double bias2 = 0;          ///< 1 - beta2^t
+  double apply = 0;          ///< 1: update; 0: skip (non-finite)
+  double loss = 0;           ///< mean over target tokens
+  double gradient_norm = 0;  ///< of the mean gradient, before clipping
   double tokens = 0;
 };
 inline constexpr std::int64_t step_scalars_size = 8;
@@ -189,10 +189,10 @@ class Kernels {
   /// logits := weights * (softmax - one_hot(target)) in place, with stats of the whole vocabulary; padding columns := 0.
   void cross_entropy_gradient(Stream s, Tensor logits, Tensor stats, Tensor targets, Tensor weights, VocabRange vocab);
 
-  void add(Stream s, Tensor out, Tensor a, Tensor b);             ///< out = a + b; may alias
-  void scale_add(Stream s, Tensor y, Tensor x, double alpha);     ///< y += alpha x
-  void convert(Stream s, Tensor destination, Tensor source);      ///< between floating dtypes, rounding to nearest even
-  void copy(Stream s, Tensor destination, Tensor source);         ///< equal dtype and shape, any leading dimensions
+  void add(Stream s, Tensor out, Tensor a, Tensor b);          ///< out = a + b; may alias
+  void scale_add(Stream s, Tensor y, Tensor x, double alpha);  ///< y += alpha x
+  void convert(Stream s, Tensor destination, Tensor source);   ///< between floating dtypes, rounding to nearest even
+  void copy(Stream s, Tensor destination, Tensor source);      ///< equal dtype and shape, any leading dimensions
   void fill(Stream s, Tensor destination, double value);
 
   /// destination [rows, cols] := N(0, stddev^2) from (key, global element index), the same bits in every layout and on
@@ -211,8 +211,8 @@ class Kernels {
  private:
   virtual void do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) = 0;
   virtual void do_embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) = 0;
-  virtual void do_embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order,
-                                     VocabRange vocab, Write write) = 0;
+  virtual void do_embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
+                                     Write write) = 0;
   virtual void do_rms_norm_forward(Stream s, Tensor y, Tensor residual, Tensor rstd, Tensor x, Tensor delta,
                                    Tensor weight, double eps) = 0;
   virtual void do_rms_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Tensor d_residual, Tensor d_y, Tensor x,

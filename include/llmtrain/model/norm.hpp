@@ -17,8 +17,7 @@ struct NormSaved {
 
 class Norm {
  public:
-  Norm(const LocalShapes& shapes, double eps, DType stats)
-      : layer_norm_(shapes.layer_norm), eps_(eps), stats_(stats) {}
+  Norm(const LocalShapes& shapes, double eps, DType stats) : layer_norm_(shapes.layer_norm), eps_(eps), stats_(stats) {}
 
   bool keeps_mean() const { return layer_norm_; }
   /// `weight` is [hidden], for LayerNorm [2 hidden]: weight, then bias; gradients likewise.

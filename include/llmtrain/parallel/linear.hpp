@@ -10,8 +10,8 @@ namespace llmtrain {
 /// Storage tensors of a linear layer; T is Tensor for weights, Gradient for accumulators. Without a bias it is T{}.
 template <class T>
 struct LinearParams {
-  T weight;   // [out, in], stored [out_local, in_local]
-  T bias{};   // [out_local]
+  T weight;  // [out, in], stored [out_local, in_local]
+  T bias{};  // [out_local]
 };
 
 /// y = x W^T + b.
