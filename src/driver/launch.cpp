@@ -67,7 +67,8 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
   if (start == Start::resume) find_resume_point(out, written.data.samples > 0);
   agree(world, [&] {
     const Deck& deck = out.deck;
-    out.data = open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch, deck.model.vocab);
+    out.data =
+        open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch, deck.model.vocab);
   });
   out.warnings.insert(out.warnings.end(), out.data.warnings.begin(), out.data.warnings.end());
   return out;
@@ -75,9 +76,9 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
 
 std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::shared_ptr<const Dataset> dataset) {
   return std::make_unique<Loader>(
-      std::move(dataset), LoaderShape{deck.schedule.micro_batch, deck.model.seq_len, deck.schedule.global_batch,
-                                      place.topology.index(data_axes, place.rank), place.topology.size(data_axes),
-                                      deck.model.vocab});
+      std::move(dataset),
+      LoaderShape{deck.schedule.micro_batch, deck.model.seq_len, deck.schedule.global_batch,
+                  place.topology.index(data_axes, place.rank), place.topology.size(data_axes), deck.model.vocab});
 }
 
 }  // namespace llmtrain

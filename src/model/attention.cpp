@@ -35,8 +35,8 @@ void Attention::forward(Context& ctx, Tensor y, const AttentionSaved& saved, Ten
 }
 
 void Attention::backward(Context& ctx, Tensor d_x, Gradient d_qkv_weight, Gradient d_o_weight, Tensor d_y,
-                         const AttentionSaved& saved, Tensor x, const Batch& batch, Tensor qkv_weight,
-                         Tensor o_weight, Tensor rope) const {
+                         const AttentionSaved& saved, Tensor x, const Batch& batch, Tensor qkv_weight, Tensor o_weight,
+                         Tensor rope) const {
   ScratchStack::Frame frame(ctx.scratch, "attention backward: qkv gradient");
   const Tensor d_qkv = frame.take(x.dtype, {batch.count(), shapes_.qkv_cols()});
   const Packed d = unpack(d_qkv);
@@ -45,13 +45,12 @@ void Attention::backward(Context& ctx, Tensor d_x, Gradient d_qkv_weight, Gradie
     ScratchStack::Frame inner(ctx.scratch, "attention backward");
     const AttentionOptions call = options(batch);
     const Tensor d_out = inner.take(x.dtype, {batch.count(), shapes_.heads * shapes_.head_dim});
-    const Tensor workspace = inner.take(
-        DType::uint8, {attention_backward_workspace(ctx.stream.device->kind(), call.shape, stats_)});
+    const Tensor workspace =
+        inner.take(DType::uint8, {attention_backward_workspace(ctx.stream.device->kind(), call.shape, stats_)});
     o_.backward(ctx, d_out, d_o_weight, d_y, saved.out, o_weight);
-    ctx.kernels.attention_backward(ctx.stream, d.q, d.k, d.v,
-                                   d_out.with_inner({shapes_.heads, shapes_.head_dim}), packed.q, packed.k, packed.v,
-                                   saved.out.with_inner({shapes_.heads, shapes_.head_dim}), saved.lse, batch.starts,
-                                   call, workspace);
+    ctx.kernels.attention_backward(
+        ctx.stream, d.q, d.k, d.v, d_out.with_inner({shapes_.heads, shapes_.head_dim}), packed.q, packed.k, packed.v,
+        saved.out.with_inner({shapes_.heads, shapes_.head_dim}), saved.lse, batch.starts, call, workspace);
   }
   ctx.kernels.rope(ctx.stream, d.q_and_k, rope, batch.positions, Rotation::backward);
   qkv_.backward(ctx, d_x, d_qkv_weight, d_qkv, x, qkv_weight);

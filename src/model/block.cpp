@@ -31,8 +31,8 @@ BlockSaved BlockSlots::bind(const Arena& arena, std::int64_t tokens) const {
           {rows(gate_up), rows(activated)}};
 }
 
-void Block::forward(Context& ctx, const BlockSaved& saved, Tensor x, Tensor delta, Tensor delta_out,
-                    const Batch& batch, const BlockParams<Tensor>& weights, Tensor rope) const {
+void Block::forward(Context& ctx, const BlockSaved& saved, Tensor x, Tensor delta, Tensor delta_out, const Batch& batch,
+                    const BlockParams<Tensor>& weights, Tensor rope) const {
   norm_.forward(ctx, saved.norm_1, x, delta, weights.norm_1);
   attention_.forward(ctx, delta_out, saved.attention, saved.norm_1.out, batch, weights.qkv, weights.o, rope);
   norm_.forward(ctx, saved.norm_2, saved.norm_1.residual, delta_out, weights.norm_2);

@@ -29,8 +29,7 @@ Tensor LmHead::chunk_loss(Context& ctx, ScratchStack::Frame& frame, Tensor logit
   const std::int64_t count = logits.rows();
   const Tensor stats = frame.take(stats_, {3, count});
   projection_.forward(ctx, logits, x.rows_at(begin, count), weight);
-  ctx.kernels.cross_entropy_stats(ctx.stream, stats, logits, batch.targets.rows_at(begin, count),
-                                  shapes_.vocab_range);
+  ctx.kernels.cross_entropy_stats(ctx.stream, stats, logits, batch.targets.rows_at(begin, count), shapes_.vocab_range);
   ctx.kernels.cross_entropy_loss(ctx.stream, totals, stats, batch.weights.rows_at(begin, count));
   return stats;
 }

@@ -52,7 +52,8 @@ void add_block(TableWriter& table, const ModelConfig& c, std::int64_t layer) {
              {matrix(hf + "self_attn.q_proj.weight", q_rows, c.hidden, SplitAxis::rows, std_in, c.heads),
               matrix(hf + "self_attn.k_proj.weight", kv_rows, c.hidden, SplitAxis::rows, std_in, c.kv_heads),
               matrix(hf + "self_attn.v_proj.weight", kv_rows, c.hidden, SplitAxis::rows, std_in, c.kv_heads)}});
-  table.add({name + "o", {matrix(hf + "self_attn.o_proj.weight", c.hidden, q_rows, SplitAxis::cols, std_out, c.heads)}});
+  table.add(
+      {name + "o", {matrix(hf + "self_attn.o_proj.weight", c.hidden, q_rows, SplitAxis::cols, std_out, c.heads)}});
   table.add(norm_weight(name + "norm_2", hf + "post_attention_layernorm.weight", c.hidden));
   table.add({name + "gate_up",
              {matrix(hf + "mlp.gate_proj.weight", c.ffn, c.hidden, SplitAxis::rows, std_in),

@@ -58,8 +58,7 @@ Tensor Stage::run_blocks(Context& ctx, const Batch& batch, int slot, ParamStore&
   return x;
 }
 
-void Stage::forward(Context& ctx, const Batch& batch, int slot, ParamStore& params, GradStore& grads,
-                    Tensor totals) {
+void Stage::forward(Context& ctx, const Batch& batch, int slot, ParamStore& params, GradStore& grads, Tensor totals) {
   ScratchStack::Frame frame(ctx.scratch, "stream delta");
   const Tensor delta = frame.take(data_, {batch.count(), shapes_.hidden});
   const Tensor residual = run_blocks(ctx, batch, slot, params, delta);

@@ -36,9 +36,9 @@ struct AttentionShape {
 
 struct AttentionOptions {
   AttentionShape shape;
-  double scale = 1;          ///< of the scores, usually 1/sqrt(head_dim)
-  std::int64_t window = 0;   ///< a token sees at most this many tokens, itself included; 0 = all before it
-  double soft_cap = 0;       ///< scores become cap * tanh(score / cap); 0 = off
+  double scale = 1;         ///< of the scores, usually 1/sqrt(head_dim)
+  std::int64_t window = 0;  ///< a token sees at most this many tokens, itself included; 0 = all before it
+  double soft_cap = 0;      ///< scores become cap * tanh(score / cap); 0 = off
 };
 
 /// The vocabulary rows of one rank: local row i is token first + i; local rows at and beyond `valid` are padding and take no
@@ -63,10 +63,10 @@ struct InitKey {
 
 /// Sums of one step over all ranks, an fp64 tensor [4] in this order; all-reduced once, at the end of the step.
 struct StepTotals {
-  double loss = 0;         ///< sum over target tokens of weight x loss
-  double tokens = 0;       ///< sum of target weights
-  double squares = 0;      ///< sum of squares of the summed gradient
-  double non_finite = 0;   ///< ranks that saw a non-finite value
+  double loss = 0;        ///< sum over target tokens of weight x loss
+  double tokens = 0;      ///< sum of target weights
+  double squares = 0;     ///< sum of squares of the summed gradient
+  double non_finite = 0;  ///< ranks that saw a non-finite value
 };
 inline constexpr std::int64_t step_totals_size = 4;
 
@@ -74,11 +74,11 @@ inline constexpr std::int64_t step_totals_size = 4;
 struct StepScalars {
   double gradient_scale = 0;  ///< clip / tokens
   double lr = 0;
-  double bias1 = 0;           ///< 1 - beta1^t
-  double bias2 = 0;           ///< 1 - beta2^t
-  double apply = 0;           ///< 1: update; 0: skip (non-finite)
-  double loss = 0;            ///< mean over target tokens
-  double gradient_norm = 0;   ///< of the mean gradient, before clipping
+  double bias1 = 0;          ///< 1 - beta1^t
+  double bias2 = 0;          ///< 1 - beta2^t
+  double apply = 0;          ///< 1: update; 0: skip (non-finite)
+  double loss = 0;           ///< mean over target tokens
+  double gradient_norm = 0;  ///< of the mean gradient, before clipping
   double tokens = 0;
 };
 inline constexpr std::int64_t step_scalars_size = 8;
@@ -149,10 +149,10 @@ class Kernels {
   /// logits := weights * (softmax - one_hot(target)) in place, with stats of the whole vocabulary; padding columns := 0.
   void cross_entropy_gradient(Stream s, Tensor logits, Tensor stats, Tensor targets, Tensor weights, VocabRange vocab);
 
-  void add(Stream s, Tensor out, Tensor a, Tensor b);             ///< out = a + b; may alias
-  void scale_add(Stream s, Tensor y, Tensor x, double alpha);     ///< y += alpha x
-  void convert(Stream s, Tensor destination, Tensor source);      ///< between floating dtypes, rounding to nearest even
-  void copy(Stream s, Tensor destination, Tensor source);         ///< equal dtype and shape, any leading dimensions
+  void add(Stream s, Tensor out, Tensor a, Tensor b);          ///< out = a + b; may alias
+  void scale_add(Stream s, Tensor y, Tensor x, double alpha);  ///< y += alpha x
+  void convert(Stream s, Tensor destination, Tensor source);   ///< between floating dtypes, rounding to nearest even
+  void copy(Stream s, Tensor destination, Tensor source);      ///< equal dtype and shape, any leading dimensions
   void fill(Stream s, Tensor destination, double value);
 
   /// destination [rows, cols] := N(0, stddev^2) from (key, global element index), the same bits in every layout and on
@@ -171,8 +171,8 @@ class Kernels {
  private:
   virtual void do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) = 0;
   virtual void do_embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab) = 0;
-  virtual void do_embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order,
-                                     VocabRange vocab, Write write) = 0;
+  virtual void do_embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
+                                     Write write) = 0;
   virtual void do_rms_norm_forward(Stream s, Tensor y, Tensor residual, Tensor rstd, Tensor x, Tensor delta,
                                    Tensor weight, double eps) = 0;
   virtual void do_rms_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Tensor d_residual, Tensor d_y, Tensor x,

@@ -23,8 +23,8 @@ namespace llmtrain {
 /// One rank of a layout.
 struct Place {
   Topology topology;
-  int rank = 0;    ///< in the world
-  MpiComm world;   ///< null where nothing is communicated (trace)
+  int rank = 0;   ///< in the world
+  MpiComm world;  ///< null where nothing is communicated (trace)
 };
 
 class Parts {

@@ -27,8 +27,7 @@ class LmHead {
   void logits(Context& ctx, Tensor logits, Tensor residual, Tensor delta, const HeadParams<Tensor>& weights) const;
 
  private:
-  NormSaved norm_forward(Context& ctx, ScratchStack::Frame& frame, Tensor residual, Tensor delta,
-                         Tensor weight) const;
+  NormSaved norm_forward(Context& ctx, ScratchStack::Frame& frame, Tensor residual, Tensor delta, Tensor weight) const;
   std::int64_t chunk_tokens() const;
   /// Logits of tokens [begin, begin + count) and their loss; returns the statistics.
   Tensor chunk_loss(Context& ctx, ScratchStack::Frame& frame, Tensor logits, Tensor totals, Tensor x,
