@@ -48,6 +48,10 @@ def metrics(name):
     return lines
 
 
+def training_only(lines):
+    return [{key: value for key, value in line.items() if not key.startswith("valid")} for line in lines]
+
+
 def files(name, step):
     folder = WORK / name / "checkpoints" / f"step-{step:08d}"
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
@@ -89,9 +93,8 @@ def resumes():
         check(len(metrics(name)) == stop, f"{name}: stopped after step {stop}")
         run(2, name)
         # The evaluation after the last step of a stopped run is an extra one; all else is equal.
-        stopped = [{key: value for key, value in line.items() if not key.startswith("valid")} for line in metrics(name)]
-        whole = [{key: value for key, value in line.items() if not key.startswith("valid")} for line in metrics("first")]
-        check(stopped == whole, f"{name}: metrics as of the uninterrupted run")
+        same = training_only(metrics(name)) == training_only(metrics("first"))
+        check(same, f"{name}: metrics as of the uninterrupted run")
         check(files(name, 20) == files("first", 20), f"{name}: checkpoint files as of the uninterrupted run")
     run(2, "first")
     check(files("first", 20) == files("second", 20), "resuming a finished run changes nothing")
