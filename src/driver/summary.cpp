@@ -15,12 +15,13 @@ std::string summary(const Launch& launch, const Measured& measured) {
   std::string text = fmt::format("run '{}': {} steps of {} sequences x {} tokens = {} tokens a step\n", deck.run.name,
                                  deck.run.steps, deck.schedule.global_batch, m.seq_len, grouped(step_tokens));
   text += fmt::format("  device   {}\n", launch.device->describe());
-  text += fmt::format("  layout   {} rank{}: tensor {}, pipeline {}, data {} (ZeRO-{}); {} micro-batch{} of {} a rank\n",
-                      topology.ranks(), topology.ranks() == 1 ? "" : "s", topology.size(Axis::tp),
-                      topology.size(Axis::pp), topology.size(data_axes), deck.parallel.zero,
-                      deck.schedule.global_batch / (deck.schedule.micro_batch * topology.size(data_axes)),
-                      deck.schedule.global_batch == deck.schedule.micro_batch * topology.size(data_axes) ? "" : "es",
-                      deck.schedule.micro_batch);
+  text +=
+      fmt::format("  layout   {} rank{}: tensor {}, pipeline {}, data {} (ZeRO-{}); {} micro-batch{} of {} a rank\n",
+                  topology.ranks(), topology.ranks() == 1 ? "" : "s", topology.size(Axis::tp), topology.size(Axis::pp),
+                  topology.size(data_axes), deck.parallel.zero,
+                  deck.schedule.global_batch / (deck.schedule.micro_batch * topology.size(data_axes)),
+                  deck.schedule.global_batch == deck.schedule.micro_batch * topology.size(data_axes) ? "" : "es",
+                  deck.schedule.micro_batch);
   text += fmt::format("  model    {} parameters: {} layers, hidden {}, heads {} ({} kv), ffn {}, vocabulary {}{}\n",
                       grouped(counts.total), m.layers, m.hidden, m.heads, m.kv_heads, m.ffn, m.vocab,
                       m.tied ? ", tied" : "");
@@ -34,8 +35,8 @@ std::string summary(const Launch& launch, const Measured& measured) {
   }
   text += fmt::format("\n  flops    {} a step in matrix products and attention on this rank\n",
                       si(measured.trace.flops(), "FLOP"));
-  text += fmt::format("  files    {0}/deck.yaml, {0}/metrics.jsonl, {0}/log.txt, {1}", deck.run.dir,
-                      deck.checkpoint.dir);
+  text +=
+      fmt::format("  files    {0}/deck.yaml, {0}/metrics.jsonl, {0}/log.txt, {1}", deck.run.dir, deck.checkpoint.dir);
   return text;
 }
 

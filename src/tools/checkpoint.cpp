@@ -197,7 +197,8 @@ Difference compare(const CheckpointReader& a, const CheckpointReader& b, const M
   Difference difference;
   const std::int64_t total = checked_volume(tensor.shape);
   const std::int64_t width = size_of(tensor.dtype);
-  std::vector<std::byte> left(static_cast<std::size_t>(std::min(total, window) * width));
+  const auto bytes = static_cast<std::size_t>(width);
+  std::vector<std::byte> left(static_cast<std::size_t>(std::min(total, window)) * bytes);
   std::vector<std::byte> right(left.size());
   for (std::int64_t begin = 0; begin < total; begin += window) {
     const std::int64_t end = std::min(total, begin + window);
