@@ -35,8 +35,7 @@ std::vector<Key> rope_keys(const Rows<M>& row) {
 std::vector<Key> size_keys(const Rows<M>& row) {
   return {
       row("family", &M::family,
-          {.meaning =
-               "llama: RMSNorm, SwiGLU, rope; gpt: LayerNorm, gelu, learned positions, biases (preset gpt2-124m).",
+          {.meaning = "llama: RMSNorm, SwiGLU, rotary positions; gpt: LayerNorm, GeLU, learned positions, biases.",
            .names = {"llama", "gpt"},
            .also = {"model_type", "arch", "architecture", "type"}}),
       row("preset", &M::preset,
