@@ -44,8 +44,9 @@ def dump(binary, deck, prefix, ranks, zero, folder):
     environment = os.environ | {"OMPI_MCA_mpi_yield_when_idle": "1"}
     if os.geteuid() == 0:
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    subprocess.run(["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), binary, "verify", path, "--dump",
-                    out, "--steps", str(cases.STEPS)], check=True, env=environment)
+    launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
+    subprocess.run([*launcher, binary, "verify", path, "--dump", out, "--steps", str(cases.STEPS)], check=True,
+                   env=environment)
     return out
 
 
