@@ -12,7 +12,8 @@ LLAMA = {
     "positions": "rope", "rope": {"theta": 500.0, "scaling": {}}, "dropout": 0, "init_std": 0.3,
 }
 GPT = LLAMA | {
-    "family": "gpt", "kv_heads": 4, "ffn": 40, "tied": True, "activation": "gelu_tanh", "positions": "learned",
+    "family": "gpt", "kv_heads": 4, "ffn": 40, "tied": True, "qkv_bias": True, "activation": "gelu_tanh",
+    "positions": "learned",
 }
 # With heads of 8 these frequencies are kept, between, between and stretched in full.
 SCALING = {"factor": 8.0, "low_freq_factor": 0.1, "high_freq_factor": 1.0, "original_max_position": 8}
@@ -20,6 +21,12 @@ SCALING = {"factor": 8.0, "low_freq_factor": 0.1, "high_freq_factor": 1.0, "orig
 MODELS = {
     "llama": LLAMA,
     "llama_tied": LLAMA | {"tied": True, "kv_heads": 4, "head_dim": 6},
+    "llama_options": LLAMA | {"hidden": 32, "head_dim": 8, "qkv_bias": True, "qk_norm": True,
+                              "rope": {"theta": 100.0, "scaling": SCALING}},
+    "gpt": GPT,
+    # 18 features: dropout decides on four at a time.
+    "gpt_dropout": GPT | {"tied": False, "hidden": 18, "heads": 3, "kv_heads": 1, "head_dim": 6, "activation": "gelu",
+                          "dropout": 0.25},
 }
 
 STEPS = 4  # checked updates; the learning rate's horizon is longer

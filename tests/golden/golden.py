@@ -67,7 +67,7 @@ def gradient_error(name, directions=8):
     random = np.random.default_rng(7)
     weights = training.initial_weights(model, deck["run"]["seed"])
     weights = {key: w + 0.1 * random.standard_normal(w.shape) for key, w in weights.items()}
-    batch = next(iter(cases.batches(deck)))
+    batch = *next(iter(cases.batches(deck))), training.dropout_factors(deck, 1)
     _, gradients = training.mean_loss(model, weights, *batch)
     worst = 0.0
     for _ in range(directions):

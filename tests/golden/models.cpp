@@ -34,10 +34,11 @@ class Lcg {
 
 /// The batch of a step: tokens, targets and loss weights are runs of one generator, [global_batch, seq_len] each.
 struct GlobalBatch {
+  std::int64_t first_sample;
   std::vector<std::int32_t> tokens, targets;
   std::vector<float> weights;
 
-  GlobalBatch(const Deck& deck, std::int64_t step) {
+  GlobalBatch(const Deck& deck, std::int64_t step) : first_sample((step - 1) * deck.schedule.global_batch) {
     const auto n = static_cast<std::size_t>(deck.schedule.global_batch * deck.model.seq_len);
     Lcg random(static_cast<std::uint64_t>(step));
     const auto id = [&] { return static_cast<std::int32_t>(random.next() % deck.model.vocab); };
@@ -53,6 +54,9 @@ struct GlobalBatch {
     std::copy_n(tokens.begin() + from, n, batch.tokens.ptr<std::int32_t>());
     std::copy_n(targets.begin() + from, n, batch.targets.ptr<std::int32_t>());
     std::copy_n(weights.begin() + from, n, batch.weights.ptr<float>());
+    for (std::int64_t i = 0; batch.samples && i < batch.batch; ++i) {
+      batch.samples.ptr<std::int64_t>()[i] = first_sample + micro * batch.batch + i;
+    }
     std::vector<std::int32_t> order;
     for (std::int32_t i = 0; i < n; ++i) {
       batch.positions.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(i % batch.sequence);
@@ -186,4 +190,10 @@ void check_model(const std::string& name) {
 TEST_CASE("Llama agrees with the NumPy reference") {
   check_model("llama");
   check_model("llama_tied");
+  check_model("llama_options");  // biases of q, k and v, their norms, RoPE scaling
+}
+
+TEST_CASE("GPT agrees with the NumPy reference") {
+  check_model("gpt");
+  check_model("gpt_dropout");  // grouped queries, exact GeLU, untied
 }

@@ -133,8 +133,10 @@ def cross_entropy(logits, targets, loss_weights):
 class Run:
     """One forward pass; keeps what the backward needs."""
 
-    def __init__(self, model, names, weights):
-        self.model, self.names, self.weights = model, names, weights
+    def __init__(self, model, names, weights, factors=None):
+        """`factors` (operation, shape): what dropout multiplies by. Operation 0 is the embedding's, 1 + 2 layer and
+        2 + 2 layer those at the ends of the two branches."""
+        self.model, self.names, self.weights, self.factors = model, names, weights, factors
         self.gradients = {name: np.zeros_like(w) for name, w in weights.items()}
 
     def use(self, operation, x, *names, **options):
@@ -150,6 +152,13 @@ class Run:
             return d_x
 
         return y, pull
+
+    def dropout(self, x, operation):
+        """x times the operation's factors: 0 where dropped, else 1 / (1 - probability)."""
+        if self.factors is None:
+            return x, lambda d_y: d_y
+        factor = self.factors(operation, x.shape)
+        return x * factor, lambda d_y: d_y * factor
 
     def norm(self, x, name):
         eps = self.model["norm_eps"]
@@ -222,18 +231,22 @@ class Run:
         if learned:
             x = x + self.weights[n["positions"]][: tokens.shape[1]]
 
-        def pull(d_x):
+        x, back = self.dropout(x, 0)
+
+        def pull(d_y):
+            d_x = back(d_y)
             np.add.at(self.gradients[n["embedding"]], tokens, d_x)
             if learned:
                 self.gradients[n["positions"]][: tokens.shape[1]] += d_x.sum(0)
 
         return x, pull
 
-    def branch(self, x, norm, layer, block):
-        """x + layer(norm(x))."""
+    def branch(self, x, norm, layer, block, operation):
+        """x + dropout(layer(norm(x)))."""
         normed, back_norm = self.norm(x, norm)
         y, back_layer = layer(normed, block)
-        return x + y, lambda d: d + back_norm(back_layer(d))
+        y, back_dropout = self.dropout(y, operation)
+        return x + y, lambda d: d + back_norm(back_layer(back_dropout(d)))
 
     def loss(self, tokens, targets, loss_weights):
         """Sum of the weighted losses of [batch, seq] tokens; afterwards `gradients` hold its gradient."""
@@ -242,9 +255,9 @@ class Run:
         backs = []
         for layer in range(self.model["layers"]):
             block = n["block"].format(layer)
-            x, back = self.branch(x, block + n["norm_1"], self.attention, block)
+            x, back = self.branch(x, block + n["norm_1"], self.attention, block, 1 + 2 * layer)
             backs.append(back)
-            x, back = self.branch(x, block + n["norm_2"], self.mlp, block)
+            x, back = self.branch(x, block + n["norm_2"], self.mlp, block, 2 + 2 * layer)
             backs.append(back)
         x, back_norm = self.norm(x, n["norm"])
         head = n["embedding"] if self.model["tied"] else n["head"]

@@ -6,6 +6,7 @@ import numpy as np
 
 import reference
 
+# Section names: Hugging Face's, but for GPT's attention, which is fused there.
 LLAMA = {
     "block": "model.layers.{}.", "embedding": "model.embed_tokens.weight", "norm": "model.norm",
     "head": "lm_head.weight", "norm_1": "input_layernorm", "q": "self_attn.q_proj", "k": "self_attn.k_proj",
@@ -15,7 +16,7 @@ LLAMA = {
 GPT = {
     "block": "transformer.h.{}.", "embedding": "transformer.wte.weight", "positions": "transformer.wpe.weight",
     "norm": "transformer.ln_f", "head": "lm_head.weight", "norm_1": "ln_1", "q": "attn.q_proj", "k": "attn.k_proj",
-    "v": "attn.v_proj", "q_norm": "attn.q_norm", "k_norm": "attn.k_norm", "o": "attn.c_proj", "norm_2": "ln_2",
+    "v": "attn.v_proj", "q_norm": "attn.q_norm", "k_norm": "attn.k_norm", "o": "attn.o_proj", "norm_2": "ln_2",
     "up": "mlp.c_fc", "down": "mlp.c_proj",
 }
 NAMES = {"llama": LLAMA, "gpt": GPT}
@@ -104,7 +105,7 @@ def parameters(model):
         at = {key: n["block"].format(layer) + name for key, name in n.items()}
         norm(at["norm_1"])
         for key, heads in (("q", model["heads"]), ("k", model["kv_heads"]), ("v", model["kv_heads"])):
-            linear(at[key], heads * width, hidden, std, gpt or model["qkv_bias"])
+            linear(at[key], heads * width, hidden, std, model["qkv_bias"])
         if model["qk_norm"]:
             vector(at["q_norm"] + ".weight", width, 1.0)
             vector(at["k_norm"] + ".weight", width, 1.0)
@@ -129,9 +130,30 @@ def initial_weights(model, seed):
     return weights
 
 
-def mean_loss(model, weights, tokens, targets, loss_weights):
+def dropout_factors(deck, step):
+    """For reference.Run: a 32-bit Philox word an element, of (seed, operation, sample's number in the run, position,
+    feature), against the probability; None without dropout."""
+    probability, batch = deck["model"]["dropout"], deck["schedule"]["global_batch"]
+    if probability == 0:
+        return None
+    seed = deck["run"]["seed"] ^ int.from_bytes(b"dropout!", "big")  # apart from the initial weights
+
+    def factors(operation, shape):
+        sequences, length, features = shape
+        sample = (step - 1) * batch + np.arange(sequences, dtype=np.uint64)[:, None, None]
+        position = np.arange(length, dtype=np.uint64)[None, :, None]
+        quad = np.arange((features + 3) // 4, dtype=np.uint64)[None, None, :]
+        counter = [quad, position, sample & WORD, (sample >> HALF) | np.uint64(operation << 16)]
+        words = np.stack(philox(np.broadcast_arrays(*counter), (seed & 0xFFFFFFFF, seed >> 32)), axis=-1)
+        kept = words.reshape(sequences, length, -1)[:, :, :features] >= round(probability * 2**32)
+        return kept / (1.0 - probability)
+
+    return factors
+
+
+def mean_loss(model, weights, tokens, targets, loss_weights, factors=None):
     """Loss and gradients, both of the mean over target tokens."""
-    run = reference.Run(model, NAMES[model["family"]], weights)
+    run = reference.Run(model, NAMES[model["family"]], weights, factors)
     count = loss_weights.sum()
     loss = run.loss(tokens, targets, loss_weights) / count
     return loss, {name: g / count for name, g in run.gradients.items()}
@@ -181,6 +203,6 @@ def train(deck, weights, batches):
     """One (loss, norm, lr, gradients) a batch (tokens, targets, loss weights); changes `weights`."""
     optimizer = AdamW(deck)
     for t, batch in enumerate(batches, 1):
-        loss, gradients = mean_loss(deck["model"], weights, *batch)
+        loss, gradients = mean_loss(deck["model"], weights, *batch, dropout_factors(deck, t))
         lr, norm = optimizer.update(t, weights, gradients)
         yield loss, norm, lr, gradients
