@@ -19,6 +19,10 @@ std::int64_t norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::in
   return std::min(rows, kind == DeviceKind::cpu ? cpu_norm_blocks : cuda_norm_blocks) * cols * size_of(stats);
 }
 
+std::int64_t layer_norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::int64_t cols, DType stats) {
+  return 2 * norm_backward_workspace(kind, rows, cols, stats);
+}
+
 std::int64_t attention_backward_workspace(DeviceKind, const AttentionShape& shape, DType stats) {
   return shape.heads * shape.batch * shape.sequence * size_of(stats);  // sum(d_out * out) a head and token
 }

@@ -23,6 +23,7 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderShape shape)
     buffer.tokens.resize(tokens);
     buffer.targets.resize(tokens);
     buffer.order.resize(tokens);
+    buffer.samples.resize(static_cast<std::size_t>(shape.micro_batch));
   }
   row_.resize(static_cast<std::size_t>(shape.seq_len + 1));
   places_.resize(static_cast<std::size_t>(shape.vocab));
@@ -40,6 +41,7 @@ MicroBatch Loader::load(std::int64_t step, std::int64_t micro) {
   const std::int64_t first = (step - 1) * shape_.global_batch + micro * (shape_.micro_batch * shape_.data_size) +
                              shape_.data_rank * shape_.micro_batch;
   for (std::int64_t i = 0; i < shape_.micro_batch; ++i) {
+    buffer.samples[static_cast<std::size_t>(i)] = first + i;
     const std::int64_t sample = (first + i) % dataset_->samples();
     dataset_->sample(sample, row_);
     check_ids(sample);
@@ -47,7 +49,7 @@ MicroBatch Loader::load(std::int64_t step, std::int64_t micro) {
     std::copy(row_.begin() + 1, row_.end(), buffer.targets.begin() + i * shape_.seq_len);
   }
   sort(buffer);
-  return {buffer.tokens, buffer.targets, positions_, buffer.order, weights_, {}, step};
+  return {buffer.tokens, buffer.targets, positions_, buffer.order, weights_, {}, step, buffer.samples};
 }
 
 void Loader::check_ids(std::int64_t sample) const {

@@ -18,6 +18,7 @@ void Trainer::upload(const MicroBatch& micro_batch, const Batch& batch) {
   put(batch.weights, micro_batch.weights.data());
   put(batch.positions, micro_batch.positions.data());
   put(batch.order, micro_batch.order.data());
+  if (batch.samples) put(batch.samples, micro_batch.samples.data());
 }
 
 StepInputs Trainer::inputs(std::int64_t n) const {
@@ -27,8 +28,8 @@ StepInputs Trainer::inputs(std::int64_t n) const {
 
 void Trainer::step(std::int64_t n) {
   run_step(
-      parts_, inputs(n),
-      [&](std::int64_t micro, const Batch& batch) { upload(train_.load(n, micro), batch); }, timers_);
+      parts_, inputs(n), [&](std::int64_t micro, const Batch& batch) { upload(train_.load(n, micro), batch); },
+      timers_);
   parts_.device.download(parts_.stream, scalars_.data(), parts_.scalars);
 }
 
@@ -48,9 +49,8 @@ double Trainer::evaluate() {
   LLMTRAIN_CHECK(valid_ != nullptr);
   TimerRange range(timers_, "evaluate");
   const std::int64_t a_step = parts_.micro_batches();
-  run_evaluation(parts_, parts_.deck.data.eval_batches * a_step, [&](std::int64_t m, const Batch& batch) {
-    upload(valid_->load(1 + m / a_step, m % a_step), batch);
-  });
+  run_evaluation(parts_, parts_.deck.data.eval_batches * a_step,
+                 [&](std::int64_t m, const Batch& batch) { upload(valid_->load(1 + m / a_step, m % a_step), batch); });
   const StepTotals totals = read_totals();
   return totals.loss / totals.tokens;
 }

@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <limits>
 
-#include <boost/program_options.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <boost/program_options.hpp>
 
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/checkpoint/folders.hpp"
@@ -106,11 +106,11 @@ int info(const Request& command) {
   const Manifest manifest = read_manifest(folder);
   std::int64_t parameters = 0;
   for (const ManifestTensor& tensor : manifest.tensors) {
-    if (tensor.name.starts_with("/model/")) parameters += checked_volume(tensor.shape);
+    if (!tensor.name.starts_with("/optimizer/")) parameters += checked_volume(tensor.shape);
   }
   fmt::print("folder      {}\nstep        {}\nrun id      {}\nsamples     {}\nwriters     {}\nfiles       {}\n",
-             folder.string(), manifest.state.step, manifest.state.run_id, manifest.state.samples,
-             manifest.writers, manifest.files.size());
+             folder.string(), manifest.state.step, manifest.state.run_id, manifest.state.samples, manifest.writers,
+             manifest.files.size());
   fmt::print("size        {}\ntensors     {}\nparameters  {}\n", readable(manifest.bytes()), manifest.tensors.size(),
              parameters);
   for (const auto& [name, value] : manifest.state.counters) fmt::print("{:<11} {}\n", name, value);
@@ -180,17 +180,17 @@ double value_at(DType dtype, const std::byte* data, std::int64_t i) {
 }
 
 struct Difference {
-  std::int64_t count = 0;       ///< elements with other bits
-  std::int64_t first = -1;      ///< flat index of the first
-  double a = 0;                 ///< its value in each
+  std::int64_t count = 0;   ///< elements with other bits
+  std::int64_t first = -1;  ///< flat index of the first
+  double a = 0;             ///< its value in each
   double b = 0;
-  double max_error = 0;         ///< NaN if one of them is not a number
+  double max_error = 0;  ///< NaN if one of them is not a number
 };
 
 /// A part [begin, end) of a whole tensor, read row-major.
 Piece part_of(const ManifestTensor& tensor, std::int64_t begin, std::int64_t end, void* data) {
-  return {tensor.name, tensor.dtype, tensor.shape, std::vector<std::int64_t>(tensor.shape.size(), 0), tensor.shape,
-          begin,       end,          data};
+  return {tensor.name,  tensor.dtype, tensor.shape, std::vector<std::int64_t>(tensor.shape.size(), 0),
+          tensor.shape, begin,        end,          data};
 }
 
 Difference compare(const CheckpointReader& a, const CheckpointReader& b, const ManifestTensor& tensor) {
@@ -206,7 +206,8 @@ Difference compare(const CheckpointReader& a, const CheckpointReader& b, const M
     a.read(std::span(&from_a, 1));
     b.read(std::span(&from_b, 1));
     for (std::int64_t i = 0; i < end - begin; ++i) {
-      if (std::memcmp(left.data() + i * width, right.data() + i * width, static_cast<std::size_t>(width)) == 0) continue;
+      if (std::memcmp(left.data() + i * width, right.data() + i * width, static_cast<std::size_t>(width)) == 0)
+        continue;
       const double in_a = value_at(tensor.dtype, left.data(), i);
       const double in_b = value_at(tensor.dtype, right.data(), i);
       if (difference.count++ == 0) {

@@ -4,6 +4,10 @@
 
 #include <doctest/doctest.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <vector>
 
@@ -27,12 +31,21 @@ ModelConfig small_model(bool tied) {
   return config;
 }
 
-}  // namespace
+ModelConfig small_gpt() {
+  ModelConfig config = small_model(true);
+  config.family = Family::gpt;
+  config.positions = Positions::learned;
+  config.activation = Activation::gelu_tanh;
+  config.kv_heads = 6;
+  config.qkv_bias = true;
+  return config;
+}
 
-TEST_CASE("every element of every section is owned once, for any tensor and shard size") {
+/// Every element of every section has exactly one owner.
+void check_owners(const ModelConfig& config) {
   for (const int tensor : {1, 2, 3, 6}) {
     for (const int shards : {1, 2, 3, 5}) {
-      const ParamTable table = make_param_table(small_model(false), tensor);
+      const ParamTable table = make_param_table(config, tensor);
       std::map<std::string, std::vector<int>> owners;
       for (const StorageSpec& storage : table.storages) {
         for (const Section& section : storage.sections) {
@@ -72,6 +85,13 @@ TEST_CASE("every element of every section is owned once, for any tensor and shar
   }
 }
 
+}  // namespace
+
+TEST_CASE("every element of every section is owned once, for any tensor and shard size") {
+  check_owners(small_model(false));
+  check_owners(small_gpt());
+}
+
 TEST_CASE("k and v are shared by several tensor ranks when those outnumber the kv heads") {
   const ParamTable table = make_param_table(small_model(false), 6);
   const StorageSpec& qkv = table.storages[2];
@@ -82,6 +102,49 @@ TEST_CASE("k and v are shared by several tensor ranks when those outnumber the k
   CHECK(layout.slices[1].first_row == 4);  // ranks 2 and 3 hold kv head 1
   CHECK(layout.slices[1].copies == 2);
   CHECK(layout.slices[1].copy == 1);
+}
+
+TEST_CASE("rows of the GPT family: names, storages of several vectors, decay and initial values") {
+  const ModelConfig config = small_gpt();
+  const ParamTable table = make_param_table(config, 3);
+  std::map<std::string, const Section*> sections;
+  for (const StorageSpec& storage : table.storages) {
+    for (const Section& section : storage.sections) {
+      CHECK(sections.emplace(section.name, &section).second);
+      CHECK(storage.decay == (section.shape.size() == 2));
+    }
+  }
+  for (const char* name : {"transformer.wte.weight", "transformer.wpe.weight", "transformer.ln_f.bias"}) {
+    CHECK(sections.contains(name));
+  }
+  for (const char* part :
+       {"ln_1", "attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.o_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"}) {
+    for (const char* kind : {"weight", "bias"}) {
+      const auto found = sections.find(fmt::format("transformer.h.0.{}.{}", part, kind));
+      REQUIRE(found != sections.end());
+      if (std::string_view(kind) == "bias") CHECK(found->second->init.value == 0);
+    }
+  }
+  const double inner = sections.at("transformer.h.0.mlp.c_fc.weight")->init.value;
+  CHECK(inner == config.init_std);
+  CHECK(sections.at("transformer.wpe.weight")->init.value == inner);
+  const double residual = inner / std::sqrt(2.0 * static_cast<double>(config.layers));
+  CHECK(sections.at("transformer.h.0.mlp.c_proj.weight")->init.value == residual);
+  CHECK(sections.at("transformer.h.0.attn.o_proj.weight")->init.value == residual);
+  CHECK(sections.at("transformer.h.0.ln_2.weight")->init.value == 1);
+
+  const auto named = [&](std::string_view name) {
+    return *std::find_if(table.storages.begin(), table.storages.end(),
+                         [&](const StorageSpec& s) { return s.name == name; });
+  };
+  const StorageLayout bias = layout_of(named("layers.0.qkv_bias"), 1, 3, 1);
+  CHECK(bias.cols == 1);
+  CHECK(bias.rows == (config.heads + 2 * config.kv_heads) * config.head_dim / 3);  // cut as the rows of qkv
+  CHECK(bias.slices[0].copies == 1);
+  const StorageLayout norm = layout_of(named("layers.0.norm_1"), 1, 3, 1);
+  CHECK(norm.rows == 2 * config.hidden);
+  CHECK(norm.slices[1].begin == config.hidden);
+  CHECK(norm.slices[1].copies == 3);
 }
 
 TEST_CASE("a tensor rank may own no true row of the vocabulary") {

@@ -35,7 +35,9 @@ std::vector<Key> rope_keys(const Rows<M>& row) {
 std::vector<Key> size_keys(const Rows<M>& row) {
   return {
       row("family", &M::family,
-          {.meaning = "llama: RMSNorm, SwiGLU, rotary positions; gpt: LayerNorm, GeLU, biases.",
+          {.meaning =
+               "llama: RMSNorm, SwiGLU, rotary positions; gpt: LayerNorm, GeLU, learned positions, biases (it needs "
+               "activation gelu_tanh or gelu, positions learned and qkv_bias true; preset gpt2-124m sets all).",
            .names = {"llama", "gpt"},
            .also = {"model_type", "arch", "architecture", "type"}}),
       row("preset", &M::preset,
@@ -102,15 +104,17 @@ std::vector<Key> part_keys(const Rows<M>& row) {
           {.meaning = "Embedding and LM head share one matrix.",
            .also = {"tie_word_embeddings", "tie_embeddings", "weight_tying", "untie_embeddings_and_output_weights"}}),
       row("qkv_bias", &M::qkv_bias,
-          {.meaning = "Biases on the query, key and value projections.", .also = {"attention_bias", "add_qkv_bias"}}),
+          {.meaning = "Biases on the query, key and value projections (Qwen2; gpt always).",
+           .also = {"attention_bias", "add_qkv_bias"}}),
       row("qk_norm", &M::qk_norm,
-          {.meaning = "RMSNorm on every head of queries and keys.", .also = {"qk_layernorm", "qk_layer_norm"}}),
+          {.meaning = "RMSNorm on every head of queries and keys before rope (Qwen3).",
+           .also = {"qk_layernorm", "qk_layer_norm"}}),
       row("activation", &M::activation,
-          {.meaning = "Non-linearity of the MLP.",
+          {.meaning = "Non-linearity of the MLP: silu with a gate (llama), gelu or gelu_tanh (gpt).",
            .names = {"silu", "gelu", "gelu_tanh"},
            .also = {"hidden_act", "activation_function", "act"}}),
       row("positions", &M::positions,
-          {.meaning = "How positions enter.",
+          {.meaning = "How positions enter: rotary (llama), or a learned vector each, up to seq_len (gpt).",
            .names = {"rope", "learned"},
            .also = {"position_embedding_type", "pos_emb", "positional_encoding"}}),
   };
