@@ -11,8 +11,8 @@ namespace {
 /// multiprocessor (two blocks on each of 132), and fixed, so that results do not depend on their number.
 constexpr std::int64_t cpu_norm_blocks = 64;
 constexpr std::int64_t cuda_norm_blocks = 264;
-/// Staging of one CPU communicator, a rank: what is received and not yet added.
-constexpr std::int64_t cpu_staging_bytes = 16 << 20;  // aim, for all parts together
+/// Staging of one CPU communicator that is aimed at: parts received from all ranks and not yet added.
+constexpr std::int64_t cpu_staging_bytes = 16 << 20;
 }  // namespace
 
 std::int64_t norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::int64_t cols, DType stats) {
