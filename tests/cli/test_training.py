@@ -3,75 +3,16 @@
 # ranks: 2
 # Whole runs of the program: equal runs are bit-identical, stop and resume equals going on, the number of data-parallel
 # ranks and the ZeRO level change nothing that they must not, and the loss falls.
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
-PROGRAM = os.path.abspath(sys.argv[1])
-WORK = Path("work")
-DECK = """
-run: {name: test, steps: 20, device: cpu, threads: 1}
-model: {layers: 2, hidden: 48, heads: 6, kv_heads: 3, ffn: 96, seq_len: 32}
-parallel: {zero: 1}
-schedule: {micro_batch: 2, global_batch: 8}
-precision: {compute: fp32}
-optimizer: {lr: 3.0e-3, min_lr: 3.0e-4, warmup_steps: 4}
-data: {train: [work/text_text_document], split: "90,10,0", eval_every: 7, eval_batches: 2}
-checkpoint: {every: 8, keep: 9}
-"""
-failures = []
-
-
-def check(condition, what):
-    print(("ok    " if condition else "FAIL  ") + what)
-    if not condition:
-        failures.append(what)
-
-
-def run(ranks, name, *overrides, code=0):
-    """Runs the deck in work/NAME on so many ranks and returns its standard error."""
-    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), PROGRAM, "work/deck.yaml",
-               f"run.dir=work/{name}", *overrides]
-    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
-    if result.returncode != code:
-        print(result.stdout[-2000:] + result.stderr[-2000:])
-    check(result.returncode == code, f"{name}: exit code {code} ({result.returncode})")
-    return result.stderr
-
-
-def metrics(name):
-    lines = [json.loads(line) for line in (WORK / name / "metrics.jsonl").read_text().splitlines()]
-    for line in lines:
-        del line["timing"]
-    return lines
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from cli import check, files, finish, metrics, prepare, run  # noqa: E402
 
 
 def training_only(lines):
     return [{key: value for key, value in line.items() if not key.startswith("valid")} for line in lines]
 
-
-def files(name, step):
-    folder = WORK / name / "checkpoints" / f"step-{step:08d}"
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
-
-def prepare():
-    WORK.mkdir(exist_ok=True)
-    subprocess.run(["rm", "-rf"] + [str(p) for p in WORK.iterdir()], check=True)
-    (WORK / "deck.yaml").write_text(DECK)
-    words = ["the", "old", "ship", "sails", "over", "a", "dark", "sea", "and", "comes", "home", "again"]
-    with open(WORK / "text.jsonl", "w") as out:
-        state = 1
-        for _ in range(60):
-            text = []
-            for _ in range(40):
-                state = (state * 1103515245 + 12345) % 2**31
-                text.append(words[state // 65536 % len(words)])
-            out.write(json.dumps({"text": " ".join(text)}) + "\n")
-    subprocess.run([PROGRAM, "preprocess", "--input", "work/text.jsonl", "--output-prefix", "work/text", "--tokenizer",
-                    "bytes", "--append-eod"], check=True, stdin=subprocess.DEVNULL, capture_output=True)
 
 
 def equal_runs():
@@ -83,6 +24,10 @@ def equal_runs():
     check(len(losses) == 20 and losses[-1] < 0.7 * losses[0], f"the loss falls ({losses[0]:.3f} to {losses[-1]:.3f})")
     check([line["step"] for line in metrics("first") if "valid_loss" in line] == [7, 14, 20],
           "evaluations at every seventh step and after the last")
+    for every in (0, 1):
+        run(2, f"eval{every}", f"data.eval_every={every}")
+        same = training_only(metrics(f"eval{every}")) == training_only(metrics("first"))
+        check(same, f"data.eval_every {every} changes nothing in training")
 
 
 def resumes():
@@ -129,5 +74,4 @@ equal_runs()
 resumes()
 layouts()
 refusals()
-print(f"{len(failures)} failed")
-sys.exit(1 if failures else 0)
+finish()
