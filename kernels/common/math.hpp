@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Scalar functions that vectorise: exponential, sigmoid, SiLU and its derivative. NaN stays NaN, so that a non-finite
+/// Scalar functions that vectorise (but for erfc): exponential, sigmoid, SiLU, GeLU and their derivatives. NaN stays NaN, so that a non-finite
 /// value cannot get lost on its way to the check of the step.
 #pragma once
 
@@ -75,6 +75,34 @@ LLMTRAIN_INLINE void swiglu_gradient(S d_out, S gate, S up, S& d_gate, S& d_up) 
   const S s = sigmoid(gate);
   d_up = d_out * (gate * s);
   d_gate = d_out * up * (s * std::fma(gate, S{1} - s, S{1}));
+}
+
+/// GeLU in its tanh form, x (1 + tanh u) / 2 = x sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3).
+template <class S>
+LLMTRAIN_INLINE S gelu_tanh(S x) {
+  constexpr S a = static_cast<S>(1.5957691216057308), b = static_cast<S>(0.044715);  // 2 sqrt(2 / pi)
+  return x * sigmoid(a * std::fma(b * x * x, x, x));
+}
+
+template <class S>
+LLMTRAIN_INLINE S gelu_tanh_derivative(S x) {
+  constexpr S a = static_cast<S>(1.5957691216057308), b = static_cast<S>(0.044715);
+  const S s = sigmoid(a * std::fma(b * x * x, x, x));
+  return s * std::fma(a * x * (S{1} - s), std::fma(3 * b * x, x, S{1}), S{1});
+}
+
+/// GeLU, x Phi(x) with the distribution Phi of N(0, 1); erfc keeps its digits where Phi is small.
+template <class S>
+LLMTRAIN_INLINE S gelu_exact(S x) {
+  constexpr S root_half = static_cast<S>(0.70710678118654752);
+  return x * (S{0.5} * std::erfc(-x * root_half));
+}
+
+template <class S>
+LLMTRAIN_INLINE S gelu_exact_derivative(S x) {
+  constexpr S root_half = static_cast<S>(0.70710678118654752);
+  constexpr S density_at_0 = static_cast<S>(0.39894228040143268);  // 1 / sqrt(2 pi)
+  return std::fma(x * density_at_0, fast_exp(S{-0.5} * x * x), S{0.5} * std::erfc(-x * root_half));
 }
 
 }  // namespace llmtrain

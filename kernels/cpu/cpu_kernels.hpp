@@ -13,13 +13,18 @@ namespace llmtrain {
 /// looked at.
 class CpuKernels final : public Kernels {
   void do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) override;
-  void do_embedding_forward(Stream, Tensor out, Tensor ids, Tensor table, VocabRange vocab) override;
+  void do_embedding_forward(Stream, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) override;
   void do_embedding_backward(Stream, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
                              Write write) override;
   void do_rms_norm_forward(Stream, Tensor y, Tensor residual, Tensor rstd, Tensor x, Tensor delta, Tensor weight,
                            double eps) override;
   void do_rms_norm_backward(Stream, Tensor d_x, Tensor d_weight, Tensor d_residual, Tensor d_y, Tensor x, Tensor rstd,
                             Tensor weight, Write write, Tensor workspace) override;
+  void do_layer_norm_forward(Stream, Tensor y, Tensor residual, Tensor mean, Tensor rstd, Tensor x, Tensor delta,
+                             Tensor weight, Tensor bias, double eps) override;
+  void do_layer_norm_backward(Stream, Tensor d_x, Tensor d_weight, Tensor d_bias, Tensor d_residual, Tensor d_y,
+                              Tensor x, Tensor mean, Tensor rstd, Tensor weight, Write write,
+                              Tensor workspace) override;
   void do_rope(Stream, Tensor x, Tensor table, Tensor positions, Rotation direction) override;
   void do_attention_forward(Stream, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Tensor starts,
                             const AttentionOptions& options) override;
@@ -28,6 +33,12 @@ class CpuKernels final : public Kernels {
                              Tensor workspace) override;
   void do_swiglu_forward(Stream, Tensor out, Tensor gate_up) override;
   void do_swiglu_backward(Stream, Tensor d_gate_up, Tensor d_out, Tensor gate_up) override;
+  void do_gelu_forward(Stream, Tensor out, Tensor x, Tensor bias, Gelu form) override;
+  void do_gelu_backward(Stream, Tensor d_x, Tensor d_out, Tensor x, Tensor bias, Gelu form) override;
+  void do_bias_add(Stream, Tensor out, Tensor x, Tensor bias) override;
+  void do_bias_gradient(Stream, Tensor d_bias, Tensor d_out, Write write) override;
+  void do_bias_dropout(Stream, Tensor out, Tensor x, Tensor bias, Tensor samples, const DropoutKey& key) override;
+  void do_dropout_backward(Stream, Tensor d_x, Tensor d_out, Tensor samples, const DropoutKey& key) override;
   void do_cross_entropy_stats(Stream, Tensor stats, Tensor logits, Tensor targets, VocabRange vocab) override;
   void do_cross_entropy_loss(Stream, Tensor totals, Tensor stats, Tensor weights) override;
   void do_cross_entropy_gradient(Stream, Tensor logits, Tensor stats, Tensor targets, Tensor weights,

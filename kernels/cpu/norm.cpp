@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "cpu/cpu_kernels.hpp"
-#include "cpu/loops.hpp"
+#include "cpu/norm.hpp"
 #include "llmtrain/backend/workspace.hpp"
 
 namespace llmtrain {
@@ -12,10 +12,10 @@ void CpuKernels::do_rms_norm_forward(Stream, Tensor y, Tensor residual, Tensor r
                                      Tensor weight, double eps) {
   dispatch("rms_norm_forward", x.dtype, [&]<class T>(T) {
     using S = StatsType<T>;
-    const Matrix<T> y_m(y), residual_m(residual), x_m(x), delta_m(delta);
     const T* const w = weight.ptr<T>();
     S* const inverse = rstd.ptr<S>();
-    const std::int64_t rows = x.rows(), cols = x.cols();
+    const std::int64_t cols = weight.numel(), rows = x.numel() / cols;
+    const NormRows<T> y_m(y, cols), residual_m(residual, cols), x_m(x, cols), delta_m(delta, cols);
 #pragma omp parallel for schedule(static) if (rows * cols >= parallel_threshold)
     for (std::int64_t t = 0; t < rows; ++t) {
       const T* input = x_m.row(t);
@@ -41,14 +41,14 @@ namespace {
 template <class T>
 struct NormBackward {
   using S = StatsType<T>;
-  Matrix<T> d_x, d_residual, d_y, x;
+  NormRows<T> d_x, d_residual, d_y, x;
   const T* weight;
   const S* rstd;
 
   /// d_x of one row, and its term of the weight gradient added to `partial`:
   /// d_x = d_residual + rstd (w d_y - x rstd^2 mean(w d_y x)), d_w += d_y x rstd.
   void row(std::int64_t t, S* partial) const {
-    const std::int64_t cols = x.cols;
+    const std::int64_t cols = x.width;
     const T *const dy = d_y.row(t), *const in = x.row(t), *const w = weight;
     T* const dx = d_x.row(t);
     const S dot = lane_sum<S>(cols, [&](std::int64_t c) { return load(w[c]) * load(dy[c]) * load(in[c]); });
@@ -77,15 +77,14 @@ struct NormBackward {
 
 void CpuKernels::do_rms_norm_backward(Stream, Tensor d_x, Tensor d_weight, Tensor d_residual, Tensor d_y, Tensor x,
                                       Tensor rstd, Tensor weight, Write write, Tensor workspace) {
-  const std::int64_t rows = x.rows(), cols = x.cols();
+  const std::int64_t cols = weight.numel(), rows = x.numel() / cols;
   const std::int64_t needed = norm_backward_workspace(DeviceKind::cpu, rows, cols, rstd.dtype);
   require(workspace.numel() >= needed, ExitCode::internal,
           "internal error: rms_norm_backward on {} needs {} bytes of workspace, has {}", x.describe(), needed,
           workspace.numel());
   dispatch("rms_norm_backward", x.dtype, [&]<class T>(T) {
     using S = StatsType<T>;
-    const NormBackward<T> pass{Matrix<T>(d_x), Matrix<T>(d_residual), Matrix<T>(d_y),
-                               Matrix<T>(x),   weight.ptr<T>(),       rstd.ptr<S>()};
+    const NormBackward<T> pass{{d_x, cols}, {d_residual, cols}, {d_y, cols}, {x, cols}, weight.ptr<T>(), rstd.ptr<S>()};
     S* const partials = static_cast<S*>(workspace.data);  // [blocks, cols]
     const std::int64_t blocks = needed / (std::max<std::int64_t>(cols, 1) * static_cast<std::int64_t>(sizeof(S)));
     const bool parallel = rows * cols >= parallel_threshold;
@@ -95,18 +94,7 @@ void CpuKernels::do_rms_norm_backward(Stream, Tensor d_x, Tensor d_weight, Tenso
       std::fill(partial, partial + cols, S{0});
       for (std::int64_t t = rows * b / blocks; t < rows * (b + 1) / blocks; ++t) pass.row(t, partial);
     }
-    S* const total = d_weight.ptr<S>();
-    constexpr std::int64_t width = 64;
-#pragma omp parallel for schedule(static) if (parallel)
-    for (std::int64_t begin = 0; begin < cols; begin += width) {
-      const std::int64_t end = std::min(cols, begin + width);
-      if (write == Write::overwrite) std::fill(total + begin, total + end, S{0});
-      for (std::int64_t b = 0; b < blocks; ++b) {
-        const S* const partial = partials + b * cols;
-#pragma omp simd
-        for (std::int64_t c = begin; c < end; ++c) total[c] += partial[c];
-      }
-    }
+    add_partial_sums(d_weight.ptr<S>(), partials, cols, blocks, cols, write, parallel);
   });
 }
 

@@ -26,11 +26,7 @@ void Kernels::note(const char* name, Stream s, std::initializer_list<Tensor> wri
 
 namespace {
 
-/// What an accumulating operation reads of its destination.
-Tensor read_if(Write write, const Tensor& destination) { return write == Write::accumulate ? destination : Tensor{}; }
-
-/// d may hold sums of products of a's elements: its own dtype or a wider one.
-bool holds_sums_of(const Tensor& d, DType data) { return d.dtype == data || d.dtype == stats_dtype(data); }
+bool divides(std::int64_t divisor, std::int64_t n) { return divisor > 0 && n % divisor == 0; }
 
 /// Pairs (query, visible key) of one head, document masks not counted.
 double attention_pairs(const AttentionOptions& options) {
@@ -62,10 +58,6 @@ bool is_lse(const Tensor& lse, const Tensor& q, const AttentionShape& shape) {
   return has_dtype(lse, stats_dtype(q.dtype)) && is_matrix(lse, shape.heads, shape.batch * shape.sequence);
 }
 
-bool is_workspace(const Tensor& workspace) {
-  return !workspace || (workspace.dtype == DType::uint8 && workspace.is_dense());
-}
-
 }  // namespace
 
 void Kernels::gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) {
@@ -80,14 +72,14 @@ void Kernels::gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write 
   do_gemm(s, form, d, a, b, write);
 }
 
-void Kernels::embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab) {
+void Kernels::embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) {
   const OperationCheck check("embedding_forward", {{"out", out}, {"ids", ids}, {"table", table}});
   check.that(is_floating(table) && has_dtype(out, table.dtype) && out.cols() == table.cols(),
              "out must be rows of the table");
   check.that(has_dtype(ids, DType::int32) && is_vector(ids, out.rows()), "ids must be int32 [tokens]");
   check.that(vocab.valid >= 0 && vocab.valid <= table.rows(), "the table must hold every valid row");
-  note("embedding_forward", s, {out}, {ids, table});
-  do_embedding_forward(s, out, ids, table, vocab);
+  note("embedding_forward", s, {out}, {ids, table, read_if(write, out)});
+  do_embedding_forward(s, out, ids, table, vocab, write);
 }
 
 void Kernels::embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
@@ -98,7 +90,8 @@ void Kernels::embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor 
       d_table && d_out && is_floating(d_out) && holds_sums_of(d_table, d_out.dtype) && d_table.cols() == d_out.cols(),
       "d_table must hold sums of d_out's rows");
   check.that(has_dtype(ids, DType::int32) && is_vector(ids, d_out.rows()), "ids must be int32 [tokens]");
-  check.that(has_dtype(order, DType::int32) && is_vector(order, d_out.rows()), "order must be int32 [tokens]");
+  check.that(!order || (has_dtype(order, DType::int32) && is_vector(order, d_out.rows())),
+             "order must be int32 [tokens]");
   check.that(vocab.valid >= 0 && vocab.valid <= d_table.rows(), "the table must hold every valid row");
   note("embedding_backward", s, {d_table}, {d_out, ids, order, read_if(write, d_table)});
   do_embedding_backward(s, d_table, d_out, ids, order, vocab, write);
@@ -113,8 +106,10 @@ void Kernels::rms_norm_forward(Stream s, Tensor y, Tensor residual, Tensor rstd,
   check.that(!delta || (has_dtype(delta, x.dtype) && same_matrix(delta, x) && has_dtype(residual, x.dtype) &&
                         same_matrix(residual, x)),
              "delta and, with it, residual must be like x");
-  check.that(has_dtype(weight, x.dtype) && is_vector(weight, x.cols()), "weight must be [cols of x]");
-  check.that(has_dtype(rstd, stats_dtype(x.dtype)) && is_vector(rstd, x.rows()), "rstd must be stats [tokens]");
+  check.that(has_dtype(weight, x.dtype) && weight.is_dense() && divides(weight.numel(), x.cols()),
+             "weight must be [cols of x] or [cols of a head]");
+  check.that(has_dtype(rstd, stats_dtype(x.dtype)) && is_vector(rstd, x.numel() / weight.numel()),
+             "rstd must be stats [normalised rows]");
   note("rms_norm_forward", s, {y, delta ? residual : Tensor{}, rstd}, {x, delta, weight});
   do_rms_norm_forward(s, y, residual, rstd, x, delta, weight, eps);
 }
@@ -134,10 +129,12 @@ void Kernels::rms_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Tensor d_
              "d_x and d_y must be like x");
   check.that(!d_residual || (has_dtype(d_residual, x.dtype) && same_matrix(d_residual, x)),
              "d_residual must be like x");
-  check.that(has_dtype(weight, x.dtype) && is_vector(weight, x.cols()), "weight must be [cols of x]");
+  check.that(has_dtype(weight, x.dtype) && weight.is_dense() && divides(weight.numel(), x.cols()),
+             "weight must be [cols of x] or [cols of a head]");
   const DType stats = stats_dtype(x.dtype);
-  check.that(has_dtype(d_weight, stats) && is_vector(d_weight, x.cols()), "d_weight must be stats [cols of x]");
-  check.that(has_dtype(rstd, stats) && is_vector(rstd, x.rows()), "rstd must be stats [tokens]");
+  check.that(has_dtype(d_weight, stats) && is_vector(d_weight, weight.numel()), "d_weight must be stats, as weight");
+  check.that(has_dtype(rstd, stats) && is_vector(rstd, x.numel() / weight.numel()),
+             "rstd must be stats [normalised rows]");
   check.that(is_workspace(workspace), "workspace must be dense uint8");
   note("rms_norm_backward", s, {d_x, d_weight, workspace},
        {d_residual, d_y, x, rstd, weight, read_if(write, d_weight)});

@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "llmtrain/backend/tensor.hpp"
+#include "llmtrain/backend/kernels.hpp"
 
 namespace llmtrain {
 
@@ -59,6 +59,13 @@ inline bool same_matrix(const Tensor& a, const Tensor& b) { return a.rows() == b
 inline bool is_vector(const Tensor& t, std::int64_t size) { return t.is_dense() && t.numel() == size; }
 inline bool is_matrix(const Tensor& t, std::int64_t rows, std::int64_t cols) {
   return t.rank > 0 && t.rows() == rows && t.cols() == cols;
+}
+inline bool is_workspace(const Tensor& t) { return !t || (t.dtype == DType::uint8 && t.is_dense()); }
+/// d may hold sums of elements of this dtype: it has the dtype itself or a wider one.
+inline bool holds_sums_of(const Tensor& d, DType data) { return d.dtype == data || d.dtype == stats_dtype(data); }
+/// What an accumulating operation reads of its destination.
+inline Tensor read_if(Write write, const Tensor& destination) {
+  return write == Write::accumulate ? destination : Tensor{};
 }
 inline bool has_dtype(const Tensor& t, DType dtype) { return t.rank > 0 && t.dtype == dtype; }
 

@@ -42,6 +42,26 @@ void check_attention(const Deck& deck, Rules& rules) {
              format_real(s.low_freq_factor), format_real(s.high_freq_factor));
 }
 
+/// What each family is made of; other mixtures have no code.
+void check_family(const ModelConfig& m, Rules& rules) {
+  const bool gpt = m.family == Family::gpt;
+  rules.rule(!gpt || m.activation != Activation::silu, {"model.activation", "model.family"},
+             "model.family gpt needs model.activation gelu_tanh (as GPT-2) or gelu");
+  rules.rule(gpt || m.activation == Activation::silu, {"model.activation", "model.family"},
+             "model.activation gelu and gelu_tanh belong to model.family gpt; llama needs silu");
+  rules.rule(!gpt || m.positions == Positions::learned, {"model.positions", "model.family"},
+             "model.family gpt needs model.positions learned");
+  rules.rule(gpt || m.positions == Positions::rope, {"model.positions", "model.family"},
+             "model.positions learned belongs to model.family gpt; llama needs rope");
+  rules.rule(!gpt || m.qkv_bias, {"model.qkv_bias", "model.family"},
+             "model.family gpt has biases on all its linear layers: set model.qkv_bias true");
+  rules.rule(!gpt || !m.qk_norm, {"model.qk_norm", "model.family"},
+             "model.qk_norm belongs to model.family llama; set it false");
+  rules.rule(m.positions == Positions::rope || m.rope.scaling.factor == 0,
+             {"model.rope.scaling.factor", "model.positions"},
+             "model.rope.scaling belongs to model.positions rope; leave it out");
+}
+
 void check_batches(const Deck& deck, Rules& rules) {
   const ScheduleConfig& s = deck.schedule;
   rules.rule(
@@ -178,6 +198,7 @@ std::optional<std::array<double, 3>> parse_split(std::string_view split, std::st
 
 void check_values(const Deck& deck, const DeckOrigin& origin, Findings& findings) {
   Rules rules(origin, findings);
+  check_family(deck.model, rules);
   check_attention(deck, rules);
   check_batches(deck, rules);
   check_split_of_model(deck, rules);

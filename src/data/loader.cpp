@@ -24,6 +24,7 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderShape shape)
     buffer.targets.resize(tokens);
     buffer.order.resize(tokens);
     buffer.weights.assign(tokens, 1.0F);  // every sample is full, so every target counts
+    buffer.samples.resize(static_cast<std::size_t>(shape.micro_batch));
   }
   row_.resize(static_cast<std::size_t>(shape.seq_len + 1));
   places_.resize(static_cast<std::size_t>(shape.vocab));
@@ -40,6 +41,7 @@ MicroBatch Loader::load(std::int64_t step, std::int64_t micro) {
   const std::int64_t first = (step - 1) * shape_.global_batch + micro * (shape_.micro_batch * shape_.data_size) +
                              shape_.data_rank * shape_.micro_batch;
   for (std::int64_t i = 0; i < shape_.micro_batch; ++i) {
+    buffer.samples[static_cast<std::size_t>(i)] = first + i;
     const std::int64_t sample = (first + i) % dataset_->samples();
     dataset_->sample(sample, row_);
     check_ids(sample);
@@ -51,7 +53,7 @@ MicroBatch Loader::load(std::int64_t step, std::int64_t micro) {
                    [masked = shape_.masked_token](std::int32_t id) { return id == masked ? 0.0F : 1.0F; });
   }
   sort(buffer);
-  return {buffer.tokens, buffer.targets, positions_, buffer.order, buffer.weights, {}, step};
+  return {buffer.tokens, buffer.targets, positions_, buffer.order, buffer.weights, {}, step, buffer.samples};
 }
 
 void Loader::check_ids(std::int64_t sample) const {

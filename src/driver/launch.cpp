@@ -2,11 +2,6 @@
 /// Start-up checks in their order: deck, checkpoint, data, device.
 #include "llmtrain/driver/launch.hpp"
 
-#include <sched.h>
-
-#include <algorithm>
-#include <cstdlib>
-
 #include "llmtrain/base/agree.hpp"
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/driver/resolve.hpp"
@@ -15,20 +10,6 @@
 namespace llmtrain {
 
 namespace {
-
-int allowed_cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-/// OpenMP threads of this rank: the deck's, else OMP_NUM_THREADS, else the allowed cores shared by the node's ranks.
-int thread_count(const Deck& deck, const MpiComm& world) {
-  if (deck.run.threads > 0) return deck.run.threads;
-  if (const char* given = std::getenv("OMP_NUM_THREADS"); given != nullptr && std::atoi(given) > 0) {
-    return std::atoi(given);
-  }
-  return std::max(allowed_cores() / world.split_by_node().size(), 1);
-}
 
 /// The deck's text from rank 0, so that it need not exist on every node.
 std::string share_deck_text(const std::string& path, std::span<const std::string> overrides, const MpiComm& world) {
@@ -44,7 +25,9 @@ std::string share_deck_text(const std::string& path, std::span<const std::string
 void find_resume_point(Launch& out, bool samples_given) {
   const MpiComm& world = out.place.world;
   Resume found = find_checkpoint(world, out.deck.checkpoint.resume, out.deck.checkpoint.dir);
-  out.warnings = std::move(found.notes);
+  for (const std::string& note : found.notes) {
+    out.warnings.push_back(note.substr(note.starts_with("warning: ") ? 9 : 0));  // the log says so itself
+  }
   out.protect = std::move(found.damaged);
   if (!found.checkpoint) return;
   CheckpointState state = read_checkpoint_state(world, *found.checkpoint);
@@ -89,7 +72,7 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
              .resumed = {},
              .data = {},
              .place = {Topology(written, world.size()), world.rank(), world},
-             .device = make_cpu_device(thread_count(written, world)),
+             .device = make_cpu_device(thread_count(written.run.threads, world.split_by_node().size())),
              .warnings = {},
              .protect = {}};
   if (start == Start::resume) find_resume_point(out, written.data.samples > 0);

@@ -30,13 +30,13 @@ std::string summary(const Launch& launch, const Measured& measured) {
     text += fmt::format(", {} in {}", grouped(set.dataset->samples()), set.name);
   }
   text += launch.data.valid.empty() ? "; no evaluation\n" : " for evaluation\n";
-  text += fmt::format("  memory   {} a rank:", human_bytes(measured.plan.total()));
+  text += fmt::format("  memory   {} a rank\n", human_bytes(measured.plan.total()));
   for (int i = 0; i < segment_count; ++i) {
     const auto segment = static_cast<Segment>(i);
-    if (measured.plan.bytes(segment) == 0) continue;
-    text += fmt::format(" {} {}", name_of(segment), human_bytes(measured.plan.bytes(segment)));
+    const std::int64_t bytes = measured.plan.bytes(segment);
+    if (bytes > 0) text += fmt::format("           {:<12} {:>9}\n", name_of(segment), human_bytes(bytes));
   }
-  text += fmt::format("\n  flops    {} a step in matrix products and attention on this rank\n",
+  text += fmt::format("  flops    {} a step in matrix products and attention on this rank\n",
                       si(measured.trace.flops(), "FLOP"));
   text +=
       fmt::format("  files    {0}/deck.yaml, {0}/metrics.jsonl, {0}/log.txt, {1}", deck.run.dir, deck.checkpoint.dir);

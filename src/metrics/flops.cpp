@@ -26,6 +26,21 @@ void count_llama_block(const ModelConfig& model, ParameterCounts& counts) {
   counts.final_norm = model.hidden;
 }
 
+/// GPT: LayerNorm with bias before attention and MLP; biases on all linear layers; an MLP of two matrices; learned
+/// positions.
+void count_gpt_block(const ModelConfig& model, ParameterCounts& counts) {
+  const std::int64_t head_dim = head_dim_of(model);
+  const std::int64_t q_rows = model.heads * head_dim;
+  const std::int64_t kv_rows = model.kv_heads * head_dim;
+  const std::int64_t attention = model.hidden * (q_rows + 2 * kv_rows) + q_rows * model.hidden;
+  counts.block_matrices = attention + 2 * model.hidden * model.ffn;
+  const std::int64_t norms = 4 * model.hidden;
+  const std::int64_t biases = q_rows + 2 * kv_rows + model.hidden + model.ffn + model.hidden;
+  counts.block_vectors = norms + biases;
+  counts.final_norm = 2 * model.hidden;
+  counts.positions = model.seq_len * model.hidden;
+}
+
 }  // namespace
 
 ParameterCounts count_parameters(const ModelConfig& model) {
@@ -33,13 +48,13 @@ ParameterCounts count_parameters(const ModelConfig& model) {
   ParameterCounts counts;
   switch (model.family) {
     case Family::llama: count_llama_block(model, counts); break;
-    case Family::gpt: fail(ExitCode::configuration, "model.family: gpt has no parameter count yet; use llama");
+    case Family::gpt: count_gpt_block(model, counts); break;
   }
   counts.embedding = model.vocab * model.hidden;
   counts.head = model.vocab * model.hidden;
   counts.matmul = model.layers * counts.block_matrices + counts.head;
-  counts.total = counts.embedding + model.layers * (counts.block_matrices + counts.block_vectors) + counts.final_norm +
-                 (model.tied ? 0 : counts.head);
+  counts.total = counts.embedding + counts.positions + model.layers * (counts.block_matrices + counts.block_vectors) +
+                 counts.final_norm + (model.tied ? 0 : counts.head);
   return counts;
 }
 

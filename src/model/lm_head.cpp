@@ -19,7 +19,8 @@ NormSaved LmHead::norm_forward(Context& ctx, ScratchStack::Frame& frame, Tensor 
                                Tensor weight) const {
   // The sum goes into delta: the last block's backward still needs its residual.
   const NormSaved saved{delta, frame.take(stats_, {residual.rows()}),
-                        frame.take(residual.dtype, {residual.rows(), residual.cols()})};
+                        frame.take(residual.dtype, {residual.rows(), residual.cols()}),
+                        norm_.keeps_mean() ? frame.take(stats_, {residual.rows()}) : Tensor{}};
   norm_.forward(ctx, saved, residual, delta, weight);
   return saved;
 }
@@ -29,8 +30,7 @@ Tensor LmHead::chunk_loss(Context& ctx, ScratchStack::Frame& frame, Tensor logit
   const std::int64_t count = logits.rows();
   const Tensor stats = frame.take(stats_, {3, count});
   projection_.forward(ctx, logits, x.rows_at(begin, count), weight);
-  ctx.kernels.cross_entropy_stats(ctx.stream, stats, logits, batch.targets.rows_at(begin, count),
-                                  shapes_.vocab_range);
+  ctx.kernels.cross_entropy_stats(ctx.stream, stats, logits, batch.targets.rows_at(begin, count), shapes_.vocab_range);
   ctx.kernels.cross_entropy_loss(ctx.stream, totals, stats, batch.weights.rows_at(begin, count));
   return stats;
 }
@@ -48,7 +48,7 @@ void LmHead::train(Context& ctx, Tensor gradient, Tensor totals, Tensor residual
     const Tensor stats = chunk_loss(ctx, chunk, logits, totals, saved.out, batch, begin, weights.weight);
     ctx.kernels.cross_entropy_gradient(ctx.stream, logits, stats, batch.targets.rows_at(begin, count),
                                        batch.weights.rows_at(begin, count), shapes_.vocab_range);
-    projection_.backward(ctx, d_out.rows_at(begin, count), d_weight, logits, saved.out.rows_at(begin, count),
+    projection_.backward(ctx, d_out.rows_at(begin, count), {d_weight}, logits, saved.out.rows_at(begin, count),
                          weights.weight);
     d_weight.write = Write::accumulate;
   }

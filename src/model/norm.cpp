@@ -7,17 +7,30 @@
 namespace llmtrain {
 
 void Norm::forward(Context& ctx, const NormSaved& saved, Tensor x, Tensor delta, Tensor weight) const {
-  ctx.kernels.rms_norm_forward(ctx.stream, saved.out, delta ? saved.residual : Tensor{}, saved.rstd, x, delta, weight,
-                               eps_);
+  const Tensor sum = delta ? saved.residual : Tensor{};
+  if (layer_norm_) {
+    const std::int64_t n = x.cols();
+    ctx.kernels.layer_norm_forward(ctx.stream, saved.out, sum, saved.mean, saved.rstd, x, delta, weight.flat(0, n),
+                                   weight.flat(n, n), eps_);
+  } else {
+    ctx.kernels.rms_norm_forward(ctx.stream, saved.out, sum, saved.rstd, x, delta, weight, eps_);
+  }
 }
 
 void Norm::backward_into(Context& ctx, Tensor gradient, Tensor incoming, Gradient d_weight, Tensor d_out,
                          const NormSaved& saved, Tensor weight) const {
   ScratchStack::Frame frame(ctx.scratch, "norm backward");
-  const Tensor workspace = frame.take(
-      DType::uint8, {norm_backward_workspace(ctx.stream.device->kind(), d_out.rows(), d_out.cols(), stats_)});
-  ctx.kernels.rms_norm_backward(ctx.stream, gradient, d_weight.tensor, incoming, d_out, saved.residual, saved.rstd,
-                                weight, d_weight.write, workspace);
+  const std::int64_t n = d_out.cols();
+  const auto size = layer_norm_ ? layer_norm_backward_workspace : norm_backward_workspace;
+  const Tensor workspace = frame.take(DType::uint8, {size(ctx.stream.device->kind(), d_out.rows(), n, stats_)});
+  if (layer_norm_) {
+    ctx.kernels.layer_norm_backward(ctx.stream, gradient, d_weight.tensor.flat(0, n), d_weight.tensor.flat(n, n),
+                                    incoming, d_out, saved.residual, saved.mean, saved.rstd, weight.flat(0, n),
+                                    d_weight.write, workspace);
+  } else {
+    ctx.kernels.rms_norm_backward(ctx.stream, gradient, d_weight.tensor, incoming, d_out, saved.residual, saved.rstd,
+                                  weight, d_weight.write, workspace);
+  }
 }
 
 void Norm::backward(Context& ctx, Tensor gradient, Gradient d_weight, Tensor d_out, const NormSaved& saved,

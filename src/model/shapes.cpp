@@ -18,7 +18,10 @@ LocalShapes::LocalShapes(const ModelConfig& config, int tensor_rank, int tensor_
       kv_heads(std::max<std::int64_t>(config.kv_heads / tensor_size, 1)),
       head_dim(config.head_dim),
       ffn(config.ffn / tensor_size),
-      vocab(padded_vocab(config, tensor_size) / tensor_size) {
+      vocab(padded_vocab(config, tensor_size) / tensor_size),
+      gated(config.activation == Activation::silu),
+      layer_norm(config.family == Family::gpt),
+      qk_norm(config.qk_norm) {
   LLMTRAIN_CHECK(head_dim > 0);
   vocab_range.first = vocab * tensor_rank;
   vocab_range.valid = std::clamp<std::int64_t>(config.vocab - vocab_range.first, 0, vocab);

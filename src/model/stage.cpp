@@ -5,15 +5,17 @@
 namespace llmtrain {
 
 Stage::Stage(const ModelConfig& config, int tensor_rank, int tensor_size, Compute compute, const StageSizes& sizes,
-             MemoryPlan& plan)
+             MemoryPlan& plan, std::uint64_t seed)
     : config_(config),
       shapes_(config, tensor_rank, tensor_size),
       data_(data_dtype(compute)),
       stats_(stats_dtype(compute)),
-      embedding_(shapes_),
-      block_(config_, shapes_, stats_),
+      embedding_(shapes_, {config.dropout, seed}),
+      block_(config_, shapes_, stats_, {config.dropout, seed}),
       head_(config_, shapes_, stats_) {
-  rope_slot_ = plan.request(Segment::params, "rope table", stats_, {config.seq_len, config.head_dim / 2, 2});
+  if (config.positions == Positions::rope) {
+    rope_slot_ = plan.request(Segment::params, "rope table", stats_, {config.seq_len, config.head_dim / 2, 2});
+  }
   for (int slot = 0; slot < sizes.slots; ++slot) {
     SlotMemory memory;
     for (std::int64_t layer = 0; layer < config.layers; ++layer) {
@@ -26,6 +28,7 @@ Stage::Stage(const ModelConfig& config, int tensor_rank, int tensor_size, Comput
 
 void Stage::bind(const Arena& arena, Stream stream) {
   arena_ = &arena;
+  if (!rope_slot_) return;
   rope_ = arena[rope_slot_];
   const std::vector<double> table = rope_table(config_.rope, config_.seq_len, config_.head_dim);
   if (stats_ == DType::fp64) {
@@ -44,22 +47,22 @@ BlockSaved Stage::saved(int slot, std::int64_t layer, const Batch& batch) const 
 
 Tensor Stage::run_blocks(Context& ctx, const Batch& batch, int slot, ParamStore& params, Tensor delta) {
   BlockSaved current = saved(slot, 0, batch);
-  embedding_.forward(ctx, current.norm_1.residual, batch, params.acquire(embedding_lease(), ctx.stream)[0]);
+  embedding_.forward(ctx, current.norm_1.residual, batch,
+                     EmbeddingParams<Tensor>(params.acquire(embedding_lease(), ctx.stream), config_));
   params.release(embedding_lease(), ctx.stream);
   Tensor x = current.norm_1.residual;
   for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
     const int lease = block_lease(layer);
-    const BlockParams<Tensor> weights(params.acquire(lease, ctx.stream));
+    const BlockParams<Tensor> weights(params.acquire(lease, ctx.stream), config_);
     current = saved(slot, layer, batch);
-    block_.forward(ctx, current, x, layer == 0 ? Tensor{} : delta, delta, batch, weights, rope_);
+    block_.forward(ctx, current, x, layer == 0 ? Tensor{} : delta, delta, batch, weights, rope_, layer);
     params.release(lease, ctx.stream);
     x = current.norm_2.residual;
   }
   return x;
 }
 
-void Stage::forward(Context& ctx, const Batch& batch, int slot, ParamStore& params, GradStore& grads,
-                    Tensor totals) {
+void Stage::forward(Context& ctx, const Batch& batch, int slot, ParamStore& params, GradStore& grads, Tensor totals) {
   ScratchStack::Frame frame(ctx.scratch, "stream delta");
   const Tensor delta = frame.take(data_, {batch.count(), shapes_.hidden});
   const Tensor residual = run_blocks(ctx, batch, slot, params, delta);
@@ -76,17 +79,19 @@ void Stage::backward(Context& ctx, const Batch& batch, int slot, ParamStore& par
   const Tensor gradient = (*arena_)[slots_[static_cast<std::size_t>(slot)].gradient].rows_at(0, batch.count());
   for (std::int64_t layer = config_.layers - 1; layer >= 0; --layer) {
     const int lease = block_lease(layer);
-    const BlockParams<Tensor> weights(params.acquire(lease, ctx.stream));
-    const BlockParams<Gradient> gradients(grads.open(lease));
-    block_.backward(ctx, gradient, saved(slot, layer, batch), batch, weights, gradients, rope_);
+    const BlockParams<Tensor> weights(params.acquire(lease, ctx.stream), config_);
+    const BlockParams<Gradient> gradients(grads.open(lease), config_);
+    block_.backward(ctx, gradient, saved(slot, layer, batch), batch, weights, gradients, rope_, layer);
     params.release(lease, ctx.stream);
     grads.commit(lease, ctx.stream);
   }
-  embedding_.backward(ctx, grads.open(embedding_lease())[0], gradient, batch);
+  embedding_.backward(ctx, EmbeddingParams<Gradient>(grads.open(embedding_lease()), config_), gradient, batch);
   grads.commit(embedding_lease(), ctx.stream);
 }
 
-void Stage::evaluate(Context& ctx, const Batch& batch, ParamStore& params, Tensor totals) {
+void Stage::evaluate(Context& ctx, const Batch& trained, ParamStore& params, Tensor totals) {
+  Batch batch = trained;
+  batch.samples = {};  // no dropout
   ScratchStack::Frame frame(ctx.scratch, "stream delta");
   const Tensor delta = frame.take(data_, {batch.count(), shapes_.hidden});
   const Tensor residual = run_blocks(ctx, batch, 0, params, delta);

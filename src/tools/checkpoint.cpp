@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <limits>
 
-#include <boost/program_options.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <boost/program_options.hpp>
 
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/checkpoint/folders.hpp"
@@ -109,8 +109,8 @@ int info(const Request& command) {
     if (tensor.name.starts_with("/model/")) parameters += checked_volume(tensor.shape);
   }
   fmt::print("folder      {}\nstep        {}\nrun id      {}\nsamples     {}\nwriters     {}\nfiles       {}\n",
-             folder.string(), manifest.state.step, manifest.state.run_id, manifest.state.samples,
-             manifest.writers, manifest.files.size());
+             folder.string(), manifest.state.step, manifest.state.run_id, manifest.state.samples, manifest.writers,
+             manifest.files.size());
   fmt::print("size        {}\ntensors     {}\nparameters  {}\n", readable(manifest.bytes()), manifest.tensors.size(),
              parameters);
   for (const auto& [name, value] : manifest.state.counters) fmt::print("{:<11} {}\n", name, value);
@@ -180,24 +180,25 @@ double value_at(DType dtype, const std::byte* data, std::int64_t i) {
 }
 
 struct Difference {
-  std::int64_t count = 0;       ///< elements with other bits
-  std::int64_t first = -1;      ///< flat index of the first
-  double a = 0;                 ///< its value in each
+  std::int64_t count = 0;   ///< elements with other bits
+  std::int64_t first = -1;  ///< flat index of the first
+  double a = 0;             ///< its value in each
   double b = 0;
-  double max_error = 0;         ///< NaN if one of them is not a number
+  double max_error = 0;  ///< NaN if one of them is not a number
 };
 
 /// A part [begin, end) of a whole tensor, read row-major.
 Piece part_of(const ManifestTensor& tensor, std::int64_t begin, std::int64_t end, void* data) {
-  return {tensor.name, tensor.dtype, tensor.shape, std::vector<std::int64_t>(tensor.shape.size(), 0), tensor.shape,
-          begin,       end,          data};
+  return {tensor.name,  tensor.dtype, tensor.shape, std::vector<std::int64_t>(tensor.shape.size(), 0),
+          tensor.shape, begin,        end,          data};
 }
 
 Difference compare(const CheckpointReader& a, const CheckpointReader& b, const ManifestTensor& tensor) {
   Difference difference;
   const std::int64_t total = checked_volume(tensor.shape);
   const std::int64_t width = size_of(tensor.dtype);
-  std::vector<std::byte> left(static_cast<std::size_t>(std::min(total, window) * width));
+  const auto bytes = static_cast<std::size_t>(width);
+  std::vector<std::byte> left(static_cast<std::size_t>(std::min(total, window)) * bytes);
   std::vector<std::byte> right(left.size());
   for (std::int64_t begin = 0; begin < total; begin += window) {
     const std::int64_t end = std::min(total, begin + window);
@@ -206,7 +207,7 @@ Difference compare(const CheckpointReader& a, const CheckpointReader& b, const M
     a.read(std::span(&from_a, 1));
     b.read(std::span(&from_b, 1));
     for (std::int64_t i = 0; i < end - begin; ++i) {
-      if (std::memcmp(left.data() + i * width, right.data() + i * width, static_cast<std::size_t>(width)) == 0) continue;
+      if (std::memcmp(left.data() + i * width, right.data() + i * width, bytes) == 0) continue;
       const double in_a = value_at(tensor.dtype, left.data(), i);
       const double in_b = value_at(tensor.dtype, right.data(), i);
       if (difference.count++ == 0) {

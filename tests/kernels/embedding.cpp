@@ -44,6 +44,10 @@ TEST_CASE_TEMPLATE("embedding_forward takes rows of this rank and zeros elsewher
       }
     }
     check_close("embedding", out, expected, 0);
+    auto sum = Buffer<T>::random(random, {c.tokens, c.cols}, c.cols + 1), added = sum;
+    for (std::int64_t i = 0; i < added.numel(); ++i) added.flat(i) += out.flat(i);
+    kernels().embedding_forward(stream, sum.tensor(), ids.tensor(), table.tensor(), c.vocab, Write::accumulate);
+    CHECK(sum.same_bits(added));
   }
 }
 
@@ -69,6 +73,11 @@ TEST_CASE_TEMPLATE("embedding_backward sums rows of equal ids in order of positi
                                      write);
       });
       CHECK(d_table.same_bits(expected));  // the same order of additions: the same bits
+      check_thread_invariance(d_table, [&] {
+        d_table = before;
+        kernels().embedding_backward(stream, d_table.tensor(), d_out.tensor(), ids.tensor(), {}, c.vocab, write);
+      });
+      CHECK(d_table.same_bits(expected));  // without the permutation too
     }
   }
 }

@@ -148,6 +148,38 @@ TEST_CASE("rms_norm_backward is the gradient") {
   });
 }
 
+TEST_CASE_TEMPLATE("rms_norm of every head is rms_norm of heads as rows", T, float, double) {
+  Random random(6);
+  const std::int64_t tokens = 37, heads = 3, width = 18, rows = tokens * heads;
+  // The first heads of a packed tensor against the same numbers as a dense matrix.
+  auto packed = Buffer<T>::random(random, {tokens, heads, width}, heads * width + 11);
+  auto d_packed = Buffer<T>::random(random, {tokens, heads, width}, heads * width + 11);
+  auto w = Buffer<T>::random(random, {width}, 0, 0.5, 1);
+  Buffer<T> x({rows, width}), d_y({rows, width}), y({rows, width}), d_x({rows, width}),
+      y_packed({tokens, heads, width}, heads * width + 2);
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    x.flat(i) = packed.flat(i);
+    d_y.flat(i) = d_packed.flat(i);
+  }
+  Buffer<StatsOf<T>> rstd({rows}), rstd_packed({rows}), d_w({width}), d_w_packed({width});
+  std::vector<double> space(
+      static_cast<std::size_t>(norm_backward_workspace(DeviceKind::cpu, rows, width, dtype_of<StatsOf<T>>) / 8 + 1));
+  const Tensor workspace = Tensor::dense(space.data(), DType::uint8, {static_cast<std::int64_t>(space.size()) * 8});
+  kernels().rms_norm_forward(stream, y.tensor(), {}, rstd.tensor(), x.tensor(), {}, w.tensor(), eps);
+  kernels().rms_norm_forward(stream, y_packed.tensor(), {}, rstd_packed.tensor(), packed.tensor(), {}, w.tensor(), eps);
+  check_close("y", y_packed, y.values(), 0);
+  CHECK(rstd_packed.same_bits(rstd));
+  kernels().rms_norm_backward(stream, d_x.tensor(), d_w.tensor(), {}, d_y.tensor(), x.tensor(), rstd.tensor(),
+                              w.tensor(), Write::overwrite, workspace);
+  kernels().rms_norm_backward(stream, d_packed.tensor(), d_w_packed.tensor(), {}, d_packed.tensor(), packed.tensor(),
+                              rstd.tensor(), w.tensor(), Write::overwrite, workspace);  // in place
+  check_close("d_x", d_packed, d_x.values(), 0);
+  CHECK(d_w_packed.same_bits(d_w));
+  CHECK_THROWS_AS(kernels().rms_norm_forward(stream, y_packed.tensor(), {}, rstd_packed.tensor(), packed.tensor(), {},
+                                             Buffer<T>({width - 1}).tensor(), eps),
+                  Error);
+}
+
 TEST_CASE("rms_norm_backward refuses too small a workspace") {
   Random random(5);
   BackwardCase<float> c(random, {5, 8}, true);

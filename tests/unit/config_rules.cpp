@@ -70,6 +70,32 @@ TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
   CHECK(with({"optimizer.lr=1e-5", "optimizer.schedule=constant"}).empty());
 }
 
+TEST_CASE("families take the parts that they are made of") {
+  const std::vector<std::string> gpt{"model.family=gpt", "model.activation=gelu", "model.positions=learned",
+                                     "model.qkv_bias=true"};
+  const auto changed = [&](const std::string& key) {
+    std::vector<std::string> overrides = gpt;
+    const std::string name = key.substr(0, key.find('=') + 1);
+    std::erase_if(overrides, [&](const std::string& o) { return o.starts_with(name); });
+    overrides.push_back(key);
+    return with(overrides);
+  };
+  const DeckChecks built{.ranks = 4, .built = true};
+  CHECK(with(gpt).empty());
+  CHECK(with({"model.preset=gpt2-124m", "precision.compute=fp32", "model.dropout=0.1"}, built).empty());
+  CHECK(with({"model.preset=llama3.2-1b", "precision.compute=fp32"}, built).empty());
+  CHECK(with({"model.preset=qwen2.5-1.5b", "precision.compute=fp32", "model.qk_norm=true"}, built).empty());
+  CHECK(contains(changed("model.activation=silu"), "command line: model.activation=silu: model.family gpt needs"));
+  CHECK(contains(changed("model.positions=rope"), "model.family gpt needs model.positions learned"));
+  CHECK(contains(changed("model.qkv_bias=false"), "set model.qkv_bias true"));
+  CHECK(contains(changed("model.qk_norm=true"), "model.qk_norm belongs to model.family llama"));
+  CHECK(contains(changed("model.rope.scaling.factor=8"), "model.rope.scaling belongs to model.positions rope"));
+  CHECK(contains(with({"model.activation=gelu"}), "belong to model.family gpt; llama needs silu"));
+  CHECK(contains(with({"model.positions=learned"}), "belongs to model.family gpt; llama needs rope"));
+  const std::string all = with({"model.family=gpt"});  // three keys to set, all said at once
+  CHECK(std::count(all.begin(), all.end(), '\n') == 2);
+}
+
 TEST_CASE("split takes three shares") {
   for (const std::string bad : {"'-1,1,0'", "'90,abc5,5'", "'0,0,0'", "'98,1,1,0'", "'98,2'", "''", "'98,,2'",
                                 "'.nan,1,1'", "'1e999,1,1'", "'98;2;0'", "98", "'0x10,1,1'"}) {
@@ -118,13 +144,6 @@ TEST_CASE("features of later versions are understood and refused") {
                                   "parallel.shard=2",
                                   "schedule.recompute=block",
                                   "schedule.recompute=selective",
-                                  "model.family=gpt",
-                                  "model.qkv_bias=true",
-                                  "model.qk_norm=true",
-                                  "model.rope.scaling.factor=8",
-                                  "model.dropout=0.1",
-                                  "model.activation=gelu",
-                                  "model.positions=learned",
                                   "precision.gradients=bf16",
                                   "precision.reduce=bf16",
                                   "precision.moments=bf16",

@@ -4,6 +4,10 @@
 
 #include <doctest/doctest.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <vector>
 
@@ -27,48 +31,65 @@ ModelConfig small_model(bool tied) {
   return config;
 }
 
+ModelConfig small_gpt() {
+  ModelConfig config = small_model(true);
+  config.family = Family::gpt;
+  config.positions = Positions::learned;
+  config.activation = Activation::gelu_tanh;
+  config.kv_heads = 6;
+  config.qkv_bias = true;
+  return config;
+}
+
+using Owners = std::map<std::string, std::vector<int>>;  // by section: how many own each element
+
+/// Counts the elements of one tensor rank's layout that shard `shard` owns.
+void count_owned(const StorageSpec& storage, const StorageLayout& layout, int shard, Owners& owners) {
+  const std::int64_t begin = shard * layout.chunk;
+  for (const SectionRange& range : section_ranges(layout, begin, begin + layout.chunk)) {
+    const SectionSlice& slice = layout.slices[static_cast<std::size_t>(range.section)];
+    if (slice.copy != 0) continue;
+    const Section& section = storage.sections[static_cast<std::size_t>(range.section)];
+    for (const Box& box : boxes_of(slice.cols, range.flat_begin, range.flat_end)) {
+      for (std::int64_t i = 0; i < box.rows * box.cols; ++i) {
+        const std::int64_t row = slice.first_row + box.row + i / box.cols;
+        const std::int64_t col = slice.first_col + box.col + i % box.cols;
+        ++owners[section.name][static_cast<std::size_t>(row * section.cols() + col)];
+      }
+    }
+  }
+}
+
+/// Every element of every section has exactly one owner.
+void check_owners(const ModelConfig& config, int tensor, int shards) {
+  const ParamTable table = make_param_table(config, tensor);
+  Owners owners;
+  for (const StorageSpec& storage : table.storages) {
+    for (const Section& section : storage.sections) {
+      owners[section.name].assign(static_cast<std::size_t>(section.numel()), 0);
+    }
+    for (int t = 0; t < tensor; ++t) {
+      const StorageLayout layout = layout_of(storage, t, tensor, shards);
+      CHECK(layout.padded % (shards * chunk_multiple) == 0);
+      CHECK(layout.padded >= layout.numel());
+      CHECK(layout.padded - layout.numel() < shards * chunk_multiple);
+      for (int shard = 0; shard < shards; ++shard) count_owned(storage, layout, shard, owners);
+    }
+  }
+  for (const auto& [name, counts] : owners) {
+    CAPTURE(name);
+    CAPTURE(tensor);
+    CAPTURE(shards);
+    CHECK(std::count(counts.begin(), counts.end(), 1) == static_cast<std::ptrdiff_t>(counts.size()));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("every element of every section is owned once, for any tensor and shard size") {
-  for (const int tensor : {1, 2, 3, 6}) {
-    for (const int shards : {1, 2, 3, 5}) {
-      const ParamTable table = make_param_table(small_model(false), tensor);
-      std::map<std::string, std::vector<int>> owners;
-      for (const StorageSpec& storage : table.storages) {
-        for (const Section& section : storage.sections) {
-          owners[section.name].assign(static_cast<std::size_t>(section.numel()), 0);
-        }
-        for (int t = 0; t < tensor; ++t) {
-          const StorageLayout layout = layout_of(storage, t, tensor, shards);
-          CHECK(layout.padded % (shards * chunk_multiple) == 0);
-          CHECK(layout.padded >= layout.numel());
-          CHECK(layout.padded - layout.numel() < shards * chunk_multiple);
-          for (int s = 0; s < shards; ++s) {
-            const std::int64_t begin = s * layout.chunk;
-            for (const SectionRange& range : section_ranges(layout, begin, begin + layout.chunk)) {
-              const SectionSlice& slice = layout.slices[static_cast<std::size_t>(range.section)];
-              if (slice.copy != 0) continue;
-              const Section& section = storage.sections[static_cast<std::size_t>(range.section)];
-              for (const Box& box : boxes_of(slice.cols, range.flat_begin, range.flat_end)) {
-                for (std::int64_t r = 0; r < box.rows; ++r) {
-                  for (std::int64_t c = 0; c < box.cols; ++c) {
-                    const std::int64_t row = slice.first_row + box.row + r;
-                    const std::int64_t col = slice.first_col + box.col + c;
-                    ++owners[section.name][static_cast<std::size_t>(row * section.cols() + col)];
-                  }
-                }
-              }
-            }
-          }
-        }
-      }
-      for (const auto& [name, counts] : owners) {
-        CAPTURE(name);
-        CAPTURE(tensor);
-        CAPTURE(shards);
-        CHECK(std::count(counts.begin(), counts.end(), 1) == static_cast<std::ptrdiff_t>(counts.size()));
-      }
-    }
+  for (const int shards : {1, 2, 3, 5}) {
+    for (const int tensor : {1, 3, 6}) check_owners(small_model(false), tensor, shards);  // 3 kv heads
+    for (const int tensor : {1, 2, 3, 6}) check_owners(small_gpt(), tensor, shards);
   }
 }
 
@@ -82,6 +103,49 @@ TEST_CASE("k and v are shared by several tensor ranks when those outnumber the k
   CHECK(layout.slices[1].first_row == 4);  // ranks 2 and 3 hold kv head 1
   CHECK(layout.slices[1].copies == 2);
   CHECK(layout.slices[1].copy == 1);
+}
+
+TEST_CASE("rows of the GPT family: names, storages of several vectors, decay and initial values") {
+  const ModelConfig config = small_gpt();
+  const ParamTable table = make_param_table(config, 3);
+  std::map<std::string, const Section*> sections;
+  for (const StorageSpec& storage : table.storages) {
+    for (const Section& section : storage.sections) {
+      CHECK(sections.emplace(section.name, &section).second);
+      CHECK(storage.decay == (section.shape.size() == 2));
+    }
+  }
+  for (const char* name : {"transformer.wte.weight", "transformer.wpe.weight", "transformer.ln_f.bias"}) {
+    CHECK(sections.contains(name));
+  }
+  for (const char* part :
+       {"ln_1", "attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.o_proj", "ln_2", "mlp.c_fc", "mlp.c_proj"}) {
+    for (const char* kind : {"weight", "bias"}) {
+      const auto found = sections.find(fmt::format("transformer.h.0.{}.{}", part, kind));
+      REQUIRE(found != sections.end());
+      if (std::string_view(kind) == "bias") CHECK(found->second->init.value == 0);
+    }
+  }
+  const double inner = sections.at("transformer.h.0.mlp.c_fc.weight")->init.value;
+  CHECK(inner == config.init_std);
+  CHECK(sections.at("transformer.wpe.weight")->init.value == inner);
+  const double residual = inner / std::sqrt(2.0 * static_cast<double>(config.layers));
+  CHECK(sections.at("transformer.h.0.mlp.c_proj.weight")->init.value == residual);
+  CHECK(sections.at("transformer.h.0.attn.o_proj.weight")->init.value == residual);
+  CHECK(sections.at("transformer.h.0.ln_2.weight")->init.value == 1);
+
+  const auto named = [&](std::string_view name) {
+    return *std::find_if(table.storages.begin(), table.storages.end(),
+                         [&](const StorageSpec& s) { return s.name == name; });
+  };
+  const StorageLayout bias = layout_of(named("layers.0.qkv_bias"), 1, 3, 1);
+  CHECK(bias.cols == 1);
+  CHECK(bias.rows == (config.heads + 2 * config.kv_heads) * config.head_dim / 3);  // cut as the rows of qkv
+  CHECK(bias.slices[0].copies == 1);
+  const StorageLayout norm = layout_of(named("layers.0.norm_1"), 1, 3, 1);
+  CHECK(norm.rows == 2 * config.hidden);
+  CHECK(norm.slices[1].begin == config.hidden);
+  CHECK(norm.slices[1].copies == 3);
 }
 
 TEST_CASE("a tensor rank may own no true row of the vocabulary") {

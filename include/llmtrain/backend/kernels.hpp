@@ -22,6 +22,9 @@ enum class GemmForm {
   tn,  ///< D[m,n] = A[k,m]^T B[k,n]   weight gradient: dW = dy^T x
 };
 
+/// The two forms of GeLU (arXiv 1606.08415): x Phi(x), and its approximation by tanh.
+enum class Gelu { exact, tanh };
+
 /// Direction of a rotation: forward or its inverse (its gradient).
 enum class Rotation { forward, backward };
 
@@ -36,9 +39,9 @@ struct AttentionShape {
 
 struct AttentionOptions {
   AttentionShape shape;
-  double scale = 1;          ///< of the scores, usually 1/sqrt(head_dim)
-  std::int64_t window = 0;   ///< a token sees at most this many tokens, itself included; 0 = all before it
-  double soft_cap = 0;       ///< scores become cap * tanh(score / cap); 0 = off
+  double scale = 1;         ///< of the scores, usually 1/sqrt(head_dim)
+  std::int64_t window = 0;  ///< a token sees at most this many tokens, itself included; 0 = all before it
+  double soft_cap = 0;      ///< scores become cap * tanh(score / cap); 0 = off
 };
 
 /// The vocabulary rows of one rank: local row i is token first + i; local rows at and beyond `valid` are padding and take no
@@ -61,12 +64,22 @@ struct InitKey {
   std::uint64_t name_hash = 0;
 };
 
+/// Key of one dropout's random bits: with the sample, the token's index in it and the feature it names every bit, so that
+/// they are equal in every layout and when an operation is repeated.
+struct DropoutKey {
+  double probability = 0;  ///< of dropping, in [0, 1)
+  std::uint64_t seed = 0;
+  std::int64_t operation = 0;    ///< number of the dropout in the model, below 2^16
+  std::int64_t sequence = 0;     ///< tokens of a sample
+  std::int64_t first_token = 0;  ///< of the tensor's first row in the micro-batch (its rows may be a slice)
+};
+
 /// Sums of one step over all ranks, an fp64 tensor [4] in this order; all-reduced once, at the end of the step.
 struct StepTotals {
-  double loss = 0;         ///< sum over target tokens of weight x loss
-  double tokens = 0;       ///< sum of target weights
-  double squares = 0;      ///< sum of squares of the summed gradient
-  double non_finite = 0;   ///< ranks that saw a non-finite value
+  double loss = 0;        ///< sum over target tokens of weight x loss
+  double tokens = 0;      ///< sum of target weights
+  double squares = 0;     ///< sum of squares of the summed gradient
+  double non_finite = 0;  ///< ranks that saw a non-finite value
 };
 inline constexpr std::int64_t step_totals_size = 4;
 
@@ -74,11 +87,11 @@ inline constexpr std::int64_t step_totals_size = 4;
 struct StepScalars {
   double gradient_scale = 0;  ///< clip / tokens
   double lr = 0;
-  double bias1 = 0;           ///< 1 - beta1^t
-  double bias2 = 0;           ///< 1 - beta2^t
-  double apply = 0;           ///< 1: update; 0: skip (non-finite)
-  double loss = 0;            ///< mean over target tokens
-  double gradient_norm = 0;   ///< of the mean gradient, before clipping
+  double bias1 = 0;          ///< 1 - beta1^t
+  double bias2 = 0;          ///< 1 - beta2^t
+  double apply = 0;          ///< 1: update; 0: skip (non-finite)
+  double loss = 0;           ///< mean over target tokens
+  double gradient_norm = 0;  ///< of the mean gradient, before clipping
   double tokens = 0;
 };
 inline constexpr std::int64_t step_scalars_size = 8;
@@ -107,21 +120,32 @@ class Kernels {
   /// D (+)= op(A) op(B); D may have a wider dtype than A and B (fp32 weight gradients of bf16 data).
   void gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write = Write::overwrite);
 
-  /// out [tokens, hidden] = table[ids - vocab.first], or 0 where the row is not of this rank.
-  void embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab);
+  /// out [tokens, hidden] (+)= table[ids - vocab.first], or 0 where the row is not of this rank.
+  void embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab,
+                         Write write = Write::overwrite);
   /// d_table[ids - vocab.first] (+)= d_out, rows of equal id added in order of position; `order` is the stable
-  /// permutation that sorts ids (int32 [tokens]).
+  /// permutation that sorts ids (int32 [tokens]). Without it (learned positions) each row of the table looks through all ids.
   void embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
                           Write write);
 
   /// r = x + delta (delta optional; if given, r is stored in `residual`, which may alias x or delta); rstd = 1/sqrt(mean(r^2) + eps)
-  /// [tokens], stats dtype; y = r * rstd * weight.
+  /// [tokens], stats dtype; y = r * rstd * weight. Weight [n] may be shorter than a row of x: x [tokens, heads, n] is then
+  /// normalised head by head, and rstd is [tokens * heads].
   void rms_norm_forward(Stream s, Tensor y, Tensor residual, Tensor rstd, Tensor x, Tensor delta, Tensor weight,
                         double eps);
-  /// d_x = d_residual (optional) + gradient through the norm of its input `x`; d_x may alias d_residual.
+  /// d_x = d_residual (optional) + gradient through the norm of its input `x`; d_x may alias d_residual or d_y.
   /// d_weight (stats dtype) (+)= sum over tokens. `workspace`: uint8, norm_backward_workspace() bytes.
   void rms_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Tensor d_residual, Tensor d_y, Tensor x, Tensor rstd,
                          Tensor weight, Write write, Tensor workspace);
+
+  /// LayerNorm (arXiv 1607.06450) with the residual as in rms_norm: r = x + delta; mean and rstd = 1/sqrt(variance + eps)
+  /// [tokens], stats dtype; y = (r - mean) * rstd * weight + bias.
+  void layer_norm_forward(Stream s, Tensor y, Tensor residual, Tensor mean, Tensor rstd, Tensor x, Tensor delta,
+                          Tensor weight, Tensor bias, double eps);
+  /// As rms_norm_backward; d_weight and d_bias (stats dtype) (+)= sums over tokens. `workspace`: uint8,
+  /// layer_norm_backward_workspace() bytes.
+  void layer_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Tensor d_bias, Tensor d_residual, Tensor d_y,
+                           Tensor x, Tensor mean, Tensor rstd, Tensor weight, Write write, Tensor workspace);
 
   /// Rotates the first `heads` of x [tokens, heads, head_dim] in place by position (half-rotation: dimension i pairs
   /// with i + head_dim/2). `table` [positions, head_dim/2, 2] holds cos and sin in stats dtype; positions int32 [tokens].
@@ -141,6 +165,22 @@ class Kernels {
   /// d_gate_up may alias gate_up.
   void swiglu_backward(Stream s, Tensor d_gate_up, Tensor d_out, Tensor gate_up);
 
+  /// out [tokens, n] = gelu(x + bias); bias [n] optional.
+  void gelu_forward(Stream s, Tensor out, Tensor x, Tensor bias, Gelu form);
+  /// d_x = d_out gelu'(x + bias); d_x may alias d_out or x.
+  void gelu_backward(Stream s, Tensor d_x, Tensor d_out, Tensor x, Tensor bias, Gelu form);
+
+  /// out [tokens, n] = x + bias [n]; may alias.
+  void bias_add(Stream s, Tensor out, Tensor x, Tensor bias);
+  /// d_bias [n] (stats dtype) (+)= sum over tokens of d_out, in an order that depends on the sizes only.
+  void bias_gradient(Stream s, Tensor d_bias, Tensor d_out, Write write);
+
+  /// out [tokens, n] = dropout(x + bias): kept elements / (1 - probability), the others 0; bias optional; may alias.
+  /// `samples` int64 [sequences of the micro-batch]: global number of each one.
+  void bias_dropout(Stream s, Tensor out, Tensor x, Tensor bias, Tensor samples, const DropoutKey& key);
+  /// d_x = d_out where bias_dropout with this key kept, / (1 - probability); may alias.
+  void dropout_backward(Stream s, Tensor d_x, Tensor d_out, Tensor samples, const DropoutKey& key);
+
   /// Per token of logits [tokens, rows]: stats [3, tokens] (stats dtype) = local maximum, sum of exp(logit - maximum), and
   /// the target's logit (0 where the target is not of this rank); padding columns are not read. Targets int32.
   void cross_entropy_stats(Stream s, Tensor stats, Tensor logits, Tensor targets, VocabRange vocab);
@@ -149,10 +189,10 @@ class Kernels {
   /// logits := weights * (softmax - one_hot(target)) in place, with stats of the whole vocabulary; padding columns := 0.
   void cross_entropy_gradient(Stream s, Tensor logits, Tensor stats, Tensor targets, Tensor weights, VocabRange vocab);
 
-  void add(Stream s, Tensor out, Tensor a, Tensor b);             ///< out = a + b; may alias
-  void scale_add(Stream s, Tensor y, Tensor x, double alpha);     ///< y += alpha x
-  void convert(Stream s, Tensor destination, Tensor source);      ///< between floating dtypes, rounding to nearest even
-  void copy(Stream s, Tensor destination, Tensor source);         ///< equal dtype and shape, any leading dimensions
+  void add(Stream s, Tensor out, Tensor a, Tensor b);          ///< out = a + b; may alias
+  void scale_add(Stream s, Tensor y, Tensor x, double alpha);  ///< y += alpha x
+  void convert(Stream s, Tensor destination, Tensor source);   ///< between floating dtypes, rounding to nearest even
+  void copy(Stream s, Tensor destination, Tensor source);      ///< equal dtype and shape, any leading dimensions
   void fill(Stream s, Tensor destination, double value);
 
   /// destination [rows, cols] := N(0, stddev^2) from (key, global element index), the same bits in every layout and on
@@ -170,13 +210,18 @@ class Kernels {
 
  private:
   virtual void do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) = 0;
-  virtual void do_embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab) = 0;
-  virtual void do_embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order,
-                                     VocabRange vocab, Write write) = 0;
+  virtual void do_embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) = 0;
+  virtual void do_embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
+                                     Write write) = 0;
   virtual void do_rms_norm_forward(Stream s, Tensor y, Tensor residual, Tensor rstd, Tensor x, Tensor delta,
                                    Tensor weight, double eps) = 0;
   virtual void do_rms_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Tensor d_residual, Tensor d_y, Tensor x,
                                     Tensor rstd, Tensor weight, Write write, Tensor workspace) = 0;
+  virtual void do_layer_norm_forward(Stream s, Tensor y, Tensor residual, Tensor mean, Tensor rstd, Tensor x,
+                                     Tensor delta, Tensor weight, Tensor bias, double eps) = 0;
+  virtual void do_layer_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Tensor d_bias, Tensor d_residual,
+                                      Tensor d_y, Tensor x, Tensor mean, Tensor rstd, Tensor weight, Write write,
+                                      Tensor workspace) = 0;
   virtual void do_rope(Stream s, Tensor x, Tensor table, Tensor positions, Rotation direction) = 0;
   virtual void do_attention_forward(Stream s, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Tensor starts,
                                     const AttentionOptions& options) = 0;
@@ -185,6 +230,12 @@ class Kernels {
                                      Tensor workspace) = 0;
   virtual void do_swiglu_forward(Stream s, Tensor out, Tensor gate_up) = 0;
   virtual void do_swiglu_backward(Stream s, Tensor d_gate_up, Tensor d_out, Tensor gate_up) = 0;
+  virtual void do_gelu_forward(Stream s, Tensor out, Tensor x, Tensor bias, Gelu form) = 0;
+  virtual void do_gelu_backward(Stream s, Tensor d_x, Tensor d_out, Tensor x, Tensor bias, Gelu form) = 0;
+  virtual void do_bias_add(Stream s, Tensor out, Tensor x, Tensor bias) = 0;
+  virtual void do_bias_gradient(Stream s, Tensor d_bias, Tensor d_out, Write write) = 0;
+  virtual void do_bias_dropout(Stream s, Tensor out, Tensor x, Tensor bias, Tensor samples, const DropoutKey& key) = 0;
+  virtual void do_dropout_backward(Stream s, Tensor d_x, Tensor d_out, Tensor samples, const DropoutKey& key) = 0;
   virtual void do_cross_entropy_stats(Stream s, Tensor stats, Tensor logits, Tensor targets, VocabRange vocab) = 0;
   virtual void do_cross_entropy_loss(Stream s, Tensor totals, Tensor stats, Tensor weights) = 0;
   virtual void do_cross_entropy_gradient(Stream s, Tensor logits, Tensor stats, Tensor targets, Tensor weights,

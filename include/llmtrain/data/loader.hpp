@@ -35,6 +35,7 @@ struct MicroBatch {
   std::span<const float> weights;           ///< of each target in the loss: 1, or 0 where the token is the masked one
   std::span<const std::int32_t> starts;     ///< first token of each document; empty: no document mask
   std::int64_t step = 0;
+  std::span<const std::int64_t> samples;  ///< [micro_batch]: number of each row in the run, not counted round
 };
 
 /// Loads micro-batches of one dataset. Row i of micro-batch m of step s (1-based) on rank d is sample
@@ -56,6 +57,7 @@ class Loader {
   struct Buffer {
     std::vector<std::int32_t> tokens, targets, order;  // each [micro_batch * seq_len]
     std::vector<float> weights;                        // likewise
+    std::vector<std::int64_t> samples;                 // [micro_batch]
   };
   void check_ids(std::int64_t sample) const;
   void sort(Buffer& buffer);

@@ -23,8 +23,8 @@ namespace llmtrain {
 /// One rank of a layout.
 struct Place {
   Topology topology;
-  int rank = 0;    ///< in the world
-  MpiComm world;   ///< null where nothing is communicated (trace)
+  int rank = 0;   ///< in the world
+  MpiComm world;  ///< null where nothing is communicated (trace)
 };
 
 class Parts {
@@ -56,6 +56,7 @@ class Parts {
  private:
   struct BatchSlots {
     Slot tokens, targets, weights, positions, order;
+    Slot samples;  ///< only with dropout
   };
   /// Everything in the plan that is no module's own.
   struct Requests {

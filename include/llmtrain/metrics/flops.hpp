@@ -11,6 +11,7 @@ namespace llmtrain {
 /// Parameters of the whole model. A matmul parameter takes part in one multiply-add a token.
 struct ParameterCounts {
   std::int64_t embedding = 0;       ///< token embedding [vocab, hidden]
+  std::int64_t positions = 0;       ///< learned positions [seq_len, hidden]
   std::int64_t block_matrices = 0;  ///< weight matrices of one block
   std::int64_t block_vectors = 0;   ///< norms and biases of one block
   std::int64_t final_norm = 0;
@@ -27,8 +28,7 @@ struct FlopsPerToken {
   double full = 0;    ///< convention B, 6 N + 12 L d s: attention over the whole square (PaLM, nanoGPT, torchtitan)
 };
 
-/// `model` must have its vocab resolved; head_dim 0 is hidden / heads. Error: configuration for a family without
-/// formulas.
+/// `model` must have its vocab resolved; head_dim 0 is hidden / heads.
 ParameterCounts count_parameters(const ModelConfig& model);
 
 /// At the sequence length model.seq_len. Same conditions as count_parameters().

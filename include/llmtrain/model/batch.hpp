@@ -16,6 +16,8 @@ struct Batch {
   Tensor positions;  // int32 [tokens]
   Tensor order;      // int32 [tokens], the stable permutation that sorts tokens by id
   Tensor starts;     // int32 [tokens] or absent: first visible token of each token's sequence
+  Tensor
+      samples;  // int64 [batch] or absent: number of each sequence in the run, the key of dropout; absent = none drops
 
   std::int64_t count() const { return batch * sequence; }
 };

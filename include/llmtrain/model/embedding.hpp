@@ -1,28 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Token embedding over this rank's vocabulary rows.
+/// Embedding of tokens, over this rank's vocabulary rows, and of positions where they are learned.
 #pragma once
 
-#include "llmtrain/model/batch.hpp"
+#include "llmtrain/model/dropout.hpp"
+#include "llmtrain/model/param_table.hpp"
 #include "llmtrain/model/shapes.hpp"
-#include "llmtrain/parallel/context.hpp"
 
 namespace llmtrain {
 
 class Embedding {
  public:
-  explicit Embedding(const LocalShapes& shapes) : shapes_(shapes) {}
+  Embedding(const LocalShapes& shapes, Dropout dropout) : shapes_(shapes), dropout_(dropout) {}
 
-  /// out [tokens, hidden] = rows of table [vocab, hidden].
-  void forward(Context& ctx, Tensor out, const Batch& batch, Tensor table) const {
-    ctx.kernels.embedding_forward(ctx.stream, out, batch.tokens, table, shapes_.vocab_range);
+  /// out [tokens, hidden] = dropout(rows of the token table + rows of the position table).
+  void forward(Context& ctx, Tensor out, const Batch& batch, const EmbeddingParams<Tensor>& weights) const {
+    ctx.kernels.embedding_forward(ctx.stream, out, batch.tokens, weights.tokens, shapes_.vocab_range);
+    if (weights.positions) {
+      ctx.kernels.embedding_forward(ctx.stream, out, batch.positions, weights.positions, {0, weights.positions.rows()},
+                                    Write::accumulate);
+    }
+    dropout_.forward(ctx, out, {}, batch, embedding_dropout());
   }
-  void backward(Context& ctx, Gradient d_table, Tensor d_out, const Batch& batch) const {
-    ctx.kernels.embedding_backward(ctx.stream, d_table.tensor, d_out, batch.tokens, batch.order, shapes_.vocab_range,
-                                   d_table.write);
+  /// `gradient` of out; spent.
+  void backward(Context& ctx, const EmbeddingParams<Gradient>& d, Tensor gradient, const Batch& batch) const {
+    if (dropout_.drops(batch)) dropout_.backward(ctx, gradient, gradient, batch, embedding_dropout());
+    ctx.kernels.embedding_backward(ctx.stream, d.tokens.tensor, gradient, batch.tokens, batch.order,
+                                   shapes_.vocab_range, d.tokens.write);
+    if (d.positions.tensor) {
+      ctx.kernels.embedding_backward(ctx.stream, d.positions.tensor, gradient, batch.positions, {},
+                                     {0, d.positions.tensor.rows()}, d.positions.write);
+    }
   }
 
  private:
   const LocalShapes& shapes_;
+  Dropout dropout_;
 };
 
 }  // namespace llmtrain

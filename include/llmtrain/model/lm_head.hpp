@@ -14,7 +14,7 @@ namespace llmtrain {
 class LmHead {
  public:
   LmHead(const ModelConfig& config, const LocalShapes& shapes, DType stats)
-      : shapes_(shapes), stats_(stats), norm_(config.norm_eps, stats) {}
+      : shapes_(shapes), stats_(stats), norm_(shapes, config.norm_eps, stats) {}
 
   /// Adds loss and token count to `totals` (StepTotals), the head's gradients to `gradients`, and writes the gradient
   /// [tokens, hidden] of the incoming stream residual + delta. `delta` becomes their sum, here and below.
@@ -27,8 +27,7 @@ class LmHead {
   void logits(Context& ctx, Tensor logits, Tensor residual, Tensor delta, const HeadParams<Tensor>& weights) const;
 
  private:
-  NormSaved norm_forward(Context& ctx, ScratchStack::Frame& frame, Tensor residual, Tensor delta,
-                         Tensor weight) const;
+  NormSaved norm_forward(Context& ctx, ScratchStack::Frame& frame, Tensor residual, Tensor delta, Tensor weight) const;
   std::int64_t chunk_tokens() const;
   /// Logits of tokens [begin, begin + count) and their loss; returns the statistics.
   Tensor chunk_loss(Context& ctx, ScratchStack::Frame& frame, Tensor logits, Tensor totals, Tensor x,

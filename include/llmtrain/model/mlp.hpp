@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The SwiGLU feed-forward layer (arXiv 2002.05202), on this rank's columns.
+/// The feed-forward layer, SwiGLU (arXiv 2002.05202) or GeLU, on this rank's columns.
 #pragma once
 
+#include "llmtrain/model/param_table.hpp"
 #include "llmtrain/model/shapes.hpp"
 #include "llmtrain/parallel/linear.hpp"
 
@@ -9,23 +10,26 @@ namespace llmtrain {
 
 /// What the MLP keeps for its backward.
 struct MlpSaved {
-  Tensor gate_up;    // [tokens, 2 ffn]
+  Tensor up;         // [tokens, 2 ffn] (gate, up), or [tokens, ffn] before its bias
   Tensor activated;  // [tokens, ffn]
 };
 
 class Mlp {
  public:
-  explicit Mlp(const LocalShapes& shapes) : shapes_(shapes) {}
+  Mlp(const LocalShapes& shapes, Activation activation) : shapes_(shapes), activation_(activation) {}
 
-  /// y = (silu(x Wg^T) * (x Wu^T)) Wd^T; x, y [tokens, hidden].
-  void forward(Context& ctx, Tensor y, const MlpSaved& saved, Tensor x, Tensor gate_up_weight,
-               Tensor down_weight) const;
-  void backward(Context& ctx, Tensor d_x, Gradient d_gate_up_weight, Gradient d_down_weight, Tensor d_y,
-                const MlpSaved& saved, Tensor x, Tensor gate_up_weight, Tensor down_weight) const;
+  /// y = (silu(x Wg^T) * (x Wu^T)) Wd^T or gelu(x Wu^T + bu) Wd^T; x, y [tokens, hidden]. The bias of y is left to the
+  /// end of the residual branch.
+  void forward(Context& ctx, Tensor y, const MlpSaved& saved, Tensor x, const MlpParams<Tensor>& weights) const;
+  void backward(Context& ctx, Tensor d_x, const MlpParams<Gradient>& gradients, Tensor d_y, const MlpSaved& saved,
+                Tensor x, const MlpParams<Tensor>& weights) const;
 
  private:
+  Gelu form() const { return activation_ == Activation::gelu ? Gelu::exact : Gelu::tanh; }
+
   const LocalShapes& shapes_;
-  ColumnLinear gate_up_;
+  Activation activation_;
+  ColumnLinear up_;
   RowLinear down_;
 };
 

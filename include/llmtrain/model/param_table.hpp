@@ -5,6 +5,7 @@
 #include <span>
 
 #include "llmtrain/config/deck.hpp"
+#include "llmtrain/parallel/linear.hpp"
 #include "llmtrain/params/param_table.hpp"
 
 namespace llmtrain {
@@ -17,24 +18,77 @@ inline int embedding_lease() { return 0; }
 inline int block_lease(std::int64_t layer) { return 1 + static_cast<int>(layer); }
 inline int head_lease(std::int64_t layers) { return 1 + static_cast<int>(layers); }
 
-/// A block's storage tensors in table order; T is Tensor for weights, Gradient for accumulators.
+/// The storage tensors of a lease, taken in the order of the table's rows; T is Tensor for weights, Gradient for
+/// accumulators. What a model does not have is T{}.
+template <class T>
+class LeaseReader {
+ public:
+  explicit LeaseReader(std::span<const T> tensors) : left_(tensors) {}
+  T take() {
+    const T first = left_[0];
+    left_ = left_.subspan(1);
+    return first;
+  }
+  T take_if(bool present) { return present ? take() : T{}; }
+  LinearParams<T> linear(bool bias) {
+    const T weight = take();
+    return {weight, take_if(bias)};
+  }
+
+ private:
+  std::span<const T> left_;
+};
+
+/// Whether every linear layer of the blocks has a bias (else q, k and v alone may have).
+inline bool all_biases(const ModelConfig& config) { return config.family == Family::gpt; }
+
+template <class T>
+struct AttentionParams {
+  LinearParams<T> qkv;  // [(heads + 2 kv_heads) head_dim, hidden]
+  T qk_norm;            // [2 head_dim]: of q, of k
+  LinearParams<T> o;    // [hidden, heads head_dim]
+};
+
+template <class T>
+struct MlpParams {
+  LinearParams<T> up;    // [2 ffn, hidden] (gate, up) or [ffn, hidden]
+  LinearParams<T> down;  // [hidden, ffn]
+};
+
 template <class T>
 struct BlockParams {
-  T norm_1;   // [hidden]
-  T qkv;      // [(heads + 2 kv_heads) head_dim, hidden]
-  T o;        // [hidden, heads head_dim]
-  T norm_2;   // [hidden]
-  T gate_up;  // [2 ffn, hidden]
-  T down;     // [hidden, ffn]
+  T norm_1;  // [hidden], or [2 hidden]: weight, bias
+  AttentionParams<T> attention;
+  T norm_2;
+  MlpParams<T> mlp;
 
-  explicit BlockParams(std::span<const T> t)
-      : norm_1(t[0]), qkv(t[1]), o(t[2]), norm_2(t[3]), gate_up(t[4]), down(t[5]) {}
+  BlockParams(std::span<const T> tensors, const ModelConfig& config) {
+    const bool biases = all_biases(config);
+    LeaseReader<T> lease(tensors);
+    norm_1 = lease.take();
+    attention.qkv = lease.linear(config.qkv_bias);
+    attention.qk_norm = lease.take_if(config.qk_norm);
+    attention.o = lease.linear(biases);
+    norm_2 = lease.take();
+    mlp.up = lease.linear(biases);
+    mlp.down = lease.linear(biases);
+  }
+};
+
+/// The embedding's storage tensors.
+template <class T>
+struct EmbeddingParams {
+  T tokens;     // [vocab, hidden]
+  T positions;  // [seq_len, hidden] where positions are learned
+
+  EmbeddingParams(std::span<const T> t, const ModelConfig& config)
+      : tokens(t[0]), positions(config.positions == Positions::learned ? t[1] : T{}) {}
 };
 
 /// The head's storage tensors.
 template <class T>
 struct HeadParams {
-  T norm;    // [hidden]
+  T norm;    // [hidden], or [2 hidden]: weight, bias
   T weight;  // [vocab, hidden]
 
   explicit HeadParams(std::span<const T> t) : norm(t[0]), weight(t[1]) {}

@@ -18,9 +18,13 @@ struct LocalShapes {
   std::int64_t ffn = 0;
   std::int64_t vocab = 0;  ///< rows of embedding and head of this rank, padding included
   VocabRange vocab_range;
+  bool gated = true;        ///< the MLP multiplies by a gate (SwiGLU)
+  bool layer_norm = false;  ///< LayerNorm with bias, else RMSNorm
+  bool qk_norm = false;     ///< RMSNorm on every head of q and k
 
   LocalShapes(const ModelConfig& config, int tensor_rank, int tensor_size);
   std::int64_t qkv_cols() const { return (heads + 2 * kv_heads) * head_dim; }
+  std::int64_t up_cols() const { return gated ? 2 * ffn : ffn; }  ///< of the MLP's first projection
 };
 
 /// Vocabulary rows over all tensor ranks, padding included: a multiple of tensor_size * vocab_multiple.

@@ -19,20 +19,20 @@ struct StageSizes {
 
 class Stage {
  public:
-  /// `config` must be resolved. Requests activations from `plan`.
+  /// `config` must be resolved. Requests activations from `plan`. `seed` keys dropout.
   Stage(const ModelConfig& config, int tensor_rank, int tensor_size, Compute compute, const StageSizes& sizes,
-        MemoryPlan& plan);
+        MemoryPlan& plan, std::uint64_t seed = 0);
   Stage(const Stage&) = delete;  // layers refer to shapes_
   Stage& operator=(const Stage&) = delete;
 
-  /// Takes its memory and writes the RoPE table (on `stream`).
+  /// Takes its memory and writes the RoPE table, if there is one (on `stream`).
   void bind(const Arena& arena, Stream stream);
 
   /// Forward of one micro-batch; runs the head's loss and backward too, and adds loss and tokens to `totals`.
   void forward(Context& ctx, const Batch& batch, int slot, ParamStore& params, GradStore& grads, Tensor totals);
   /// Backward of the micro-batch whose forward used `slot`.
   void backward(Context& ctx, const Batch& batch, int slot, ParamStore& params, GradStore& grads);
-  /// Loss and token count alone, added to `totals`; uses the activations of slot 0.
+  /// Loss and token count alone, without dropout, added to `totals`; uses the activations of slot 0.
   void evaluate(Context& ctx, const Batch& batch, ParamStore& params, Tensor totals);
   /// logits [n, vocab of this rank] of the batch's last n tokens; uses the activations of slot 0.
   void logits(Context& ctx, const Batch& batch, ParamStore& params, Tensor logits);

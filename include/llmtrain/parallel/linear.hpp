@@ -7,16 +7,26 @@
 
 namespace llmtrain {
 
-/// y = x W^T with W [out, in] stored [out_local, in_local].
+/// Storage tensors of a linear layer; T is Tensor for weights, Gradient for accumulators. Without a bias it is T{}.
+template <class T>
+struct LinearParams {
+  T weight;  // [out, in], stored [out_local, in_local]
+  T bias{};  // [out_local]
+};
+
+/// y = x W^T + b.
 class Linear {
  public:
-  void forward(Context& ctx, Tensor y, Tensor x, Tensor weight) const {
+  /// `bias` may be left to an operation that follows (gelu, bias_dropout), which then saves a pass over y.
+  void forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias = {}) const {
     ctx.kernels.gemm(ctx.stream, GemmForm::nt, y, x, weight);
+    if (bias) ctx.kernels.bias_add(ctx.stream, y, y, bias);
   }
-  /// dx = dy W and dW (+)= dy^T x.
-  void backward(Context& ctx, Tensor d_x, Gradient d_weight, Tensor d_y, Tensor x, Tensor weight) const {
+  /// dx = dy W, dW (+)= dy^T x and, where there is a bias, db (+)= the sum of dy's rows.
+  void backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x, Tensor weight) const {
     ctx.kernels.gemm(ctx.stream, GemmForm::nn, d_x, d_y, weight);
-    ctx.kernels.gemm(ctx.stream, GemmForm::tn, d_weight.tensor, d_y, x, d_weight.write);
+    ctx.kernels.gemm(ctx.stream, GemmForm::tn, d.weight.tensor, d_y, x, d.weight.write);
+    if (d.bias.tensor) ctx.kernels.bias_gradient(ctx.stream, d.bias.tensor, d_y, d.bias.write);
   }
 };
 

@@ -8,16 +8,25 @@ namespace llmtrain {
 
 class TraceKernels final : public Kernels {
   void do_gemm(Stream, GemmForm, Tensor, Tensor, Tensor, Write) override {}
-  void do_embedding_forward(Stream, Tensor, Tensor, Tensor, VocabRange) override {}
+  void do_embedding_forward(Stream, Tensor, Tensor, Tensor, VocabRange, Write) override {}
   void do_embedding_backward(Stream, Tensor, Tensor, Tensor, Tensor, VocabRange, Write) override {}
   void do_rms_norm_forward(Stream, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, double) override {}
   void do_rms_norm_backward(Stream, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Write, Tensor) override {}
+  void do_layer_norm_forward(Stream, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, double) override {}
+  void do_layer_norm_backward(Stream, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Write,
+                              Tensor) override {}
   void do_rope(Stream, Tensor, Tensor, Tensor, Rotation) override {}
   void do_attention_forward(Stream, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, const AttentionOptions&) override {}
   void do_attention_backward(Stream, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
                              const AttentionOptions&, Tensor) override {}
   void do_swiglu_forward(Stream, Tensor, Tensor) override {}
   void do_swiglu_backward(Stream, Tensor, Tensor, Tensor) override {}
+  void do_gelu_forward(Stream, Tensor, Tensor, Tensor, Gelu) override {}
+  void do_gelu_backward(Stream, Tensor, Tensor, Tensor, Tensor, Gelu) override {}
+  void do_bias_add(Stream, Tensor, Tensor, Tensor) override {}
+  void do_bias_gradient(Stream, Tensor, Tensor, Write) override {}
+  void do_bias_dropout(Stream, Tensor, Tensor, Tensor, Tensor, const DropoutKey&) override {}
+  void do_dropout_backward(Stream, Tensor, Tensor, Tensor, const DropoutKey&) override {}
   void do_cross_entropy_stats(Stream, Tensor, Tensor, Tensor, VocabRange) override {}
   void do_cross_entropy_loss(Stream, Tensor, Tensor, Tensor) override {}
   void do_cross_entropy_gradient(Stream, Tensor, Tensor, Tensor, Tensor, VocabRange) override {}

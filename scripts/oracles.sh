@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Compares the program with an independent implementation of the models in NumPy (tests/golden/*.py), and checks that the
+# golden numbers which CI compares with are still that implementation's.
+# usage: oracles.sh [--write] [FOLDER]; --write writes the golden numbers (tests/golden/*.json) instead.
+# FOLDER, else $LLMTRAIN_ORACLES, else ~/.cache/llmtrain-oracles: a Python environment with numpy and h5py, made once,
+# outside the source tree.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+write=()
+if [[ ${1-} == --write ]]; then
+  write=(--write)
+  shift
+fi
+folder=${1:-${LLMTRAIN_ORACLES:-${XDG_CACHE_HOME:-$HOME/.cache}/llmtrain-oracles}}
+python=$folder/bin/python3
+
+if ! "$python" -c 'import numpy, h5py' 2>/dev/null; then
+  echo "oracles: making a Python environment with numpy and h5py in $folder"
+  python3 -m venv "$folder" || {
+    echo "oracles: no environment; as root: apt-get install python3-venv" >&2
+    exit 1
+  }
+  "$python" -m pip install --quiet numpy h5py
+fi
+
+export PYTHONDONTWRITEBYTECODE=1
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1  # tiny matrices
+"$python" tests/golden/golden.py "${write[@]}"
+((${#write[@]} > 0)) || "$python" tests/golden/compare.py ./llmtrain

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# ranks: 2
+# Whole runs of the program: equal runs are bit-identical, stop and resume equals going on, the number of data-parallel
+# ranks and the ZeRO level change nothing that they must not, and the loss falls.
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from cli import check, files, finish, metrics, prepare, run  # noqa: E402
+
+
+def training_only(lines):
+    return [{key: value for key, value in line.items() if not key.startswith("valid")} for line in lines]
+
+
+
+def equal_runs():
+    run(2, "first")
+    run(2, "second")
+    check(metrics("first") == metrics("second"), "two equal runs have equal metrics")
+    check(files("first", 20) == files("second", 20), "two equal runs have equal checkpoint files")
+    losses = [line["loss"] for line in metrics("first")]
+    check(len(losses) == 20 and losses[-1] < 0.7 * losses[0], f"the loss falls ({losses[0]:.3f} to {losses[-1]:.3f})")
+    check([line["step"] for line in metrics("first") if "valid_loss" in line] == [7, 14, 20],
+          "evaluations at every seventh step and after the last")
+    for every in (0, 1):
+        run(2, f"eval{every}", f"data.eval_every={every}")
+        same = training_only(metrics(f"eval{every}")) == training_only(metrics("first"))
+        check(same, f"data.eval_every {every} changes nothing in training")
+
+
+def resumes():
+    # In warm-up, at an evaluation, at a save, and one step before the end.
+    for stop in (3, 7, 8, 19):
+        name = f"stop{stop}"
+        run(2, name, f"run.stop_after={stop}")
+        check(len(metrics(name)) == stop, f"{name}: stopped after step {stop}")
+        run(2, name)
+        check(metrics(name) == metrics("first"), f"{name}: metrics as of the uninterrupted run")
+        check(files(name, 20) == files("first", 20), f"{name}: checkpoint files as of the uninterrupted run")
+    run(2, "first")
+    check(files("first", 20) == files("second", 20), "resuming a finished run changes nothing")
+
+
+def layouts():
+    run(2, "zero0", "parallel.zero=0")
+    check(metrics("zero0") == metrics("first"), "ZeRO-0 and ZeRO-1 have equal metrics")
+    run(1, "dp1", "schedule.micro_batch=8")
+    run(4, "dp4")
+    for name in ("dp1", "dp4"):
+        worst = max(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(metrics(name), metrics("first")))
+        check(worst <= 1e-6, f"{name} and dp2 agree in 20 losses to 1e-6 ({worst:.1e})")
+    run(1, "moved", "run.stop_after=11", "schedule.micro_batch=4")
+    run(4, "moved")
+    worst = max(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(metrics("moved"), metrics("first")))
+    check(worst <= 1e-6 and len(metrics("moved")) == 20, f"1 rank, stopped, gone on with 4 agrees too ({worst:.1e})")
+
+
+def refusals():
+    text = run(2, "first", "model.hidden=96", code=84)
+    check("model.hidden" in text and "optimizer" not in text, "another model is refused with what differs")
+    text = run(2, "first", "checkpoint.resume=never", code=73)
+    check("run.overwrite" in text, "a fresh start over a run is refused, with the remedy")
+    run(2, "first", "checkpoint.resume=never", "run.overwrite=true")
+    check(metrics("first") == metrics("second"), "overwriting starts from the beginning")
+    run(2, "never", "checkpoint.resume=work/nowhere", code=66)
+
+
+prepare()
+equal_runs()
+resumes()
+layouts()
+refusals()
+finish()

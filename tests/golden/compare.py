@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs `llmtrain verify` on the tiny models in several layouts and compares every number with the NumPy reference.
+
+usage: compare.py BINARY [--only NAME] [--ranks N:ZERO ...] [--keep FOLDER]; exit 1 if a difference is above its bound:
+loss, grad_norm and lr 1e-12 relative; initial weights 1e-14, gradients and parameters 1e-9 in the norm of the design:
+||a - b|| / (||b|| + 1e-3 G sqrt(n / N)), G the norm of all sections together, n and N element counts.
+"""
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+import cases
+import training
+
+BOUNDS = {"loss": 1e-12, "grad_norm": 1e-12, "lr": 1e-12, "initial": 1e-14, "gradients": 1e-9, "parameters": 1e-9}
+
+
+def make_data(binary, folder):
+    """A token file of 30 documents of pseudo-random printable text; returns its prefix."""
+    letters = (32 + training.lcg_numbers(30 * 200, 1) % 95).astype(np.uint8).tobytes().decode()
+    lines = [json.dumps({"text": letters[i:i + 200]}) for i in range(0, len(letters), 200)]
+    (folder / "text.jsonl").write_text("\n".join(lines) + "\n")
+    subprocess.run([binary, "preprocess", "--input", folder / "text.jsonl", "--output-prefix", folder / "text",
+                    "--tokenizer", "bytes", "--append-eod"], check=True, stdout=subprocess.DEVNULL)
+    return str(folder / "text_text_document")
+
+
+def dump(binary, deck, prefix, ranks, zero, folder):
+    """The file that `verify` writes for the deck on so many ranks."""
+    deck = deck | {"data": {"train": [prefix], "split": "100,0,0", "seed": 5}, "parallel": {"zero": zero}}
+    deck["run"] = deck["run"] | {"dir": str(folder / "run"), "device": "cpu", "threads": 1}
+    deck["schedule"] = deck["schedule"] | {"micro_batch": 1}
+    path, out = folder / f"{deck['run']['name']}.yaml", folder / f"{deck['run']['name']}-{ranks}-{zero}.h5"
+    path.write_text(json.dumps(deck, indent=1))  # JSON is YAML
+    environment = os.environ | {"OMPI_MCA_mpi_yield_when_idle": "1"}
+    if os.geteuid() == 0:
+        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
+    subprocess.run([*launcher, binary, "verify", path, "--dump", out, "--steps", str(cases.STEPS)], check=True,
+                   env=environment)
+    return out
+
+
+def whole(file, group, sections):
+    """Arrays of a group of the file by section name; no section may be missing or unknown."""
+    found = {}
+    file[group].visititems(lambda path, item: found.update({path.replace("/", "."): item[()]})
+                           if isinstance(item, h5py.Dataset) else None)
+    if found.keys() != set(sections):
+        raise SystemExit(f"/{group}: sections differ: {sorted(found.keys() ^ set(sections))}")
+    return found
+
+
+def deviation(found, expected):
+    """Largest difference of a section in the norm above."""
+    total = training.norm_of(expected.values())
+    elements = sum(b.size for b in expected.values())
+    worst = 0.0
+    for name, b in expected.items():
+        scale = training.norm_of([b]) + 1e-3 * total * np.sqrt(b.size / elements)
+        worst = max(worst, training.norm_of([found[name] - b]) / scale)
+    return worst
+
+
+def compare(deck, path):
+    """Deviations of a dump from the reference, by kind."""
+    with h5py.File(path) as file:
+        batches = list(zip(*(file[key][()] for key in ("tokens", "targets", "weights"))))
+        batches = [(tokens, targets, weights.astype(np.float64)) for tokens, targets, weights in batches]
+        weights = training.initial_weights(deck["model"], deck["run"]["seed"])
+        result = {"initial": deviation(whole(file, "initial", weights), weights)}
+        rows = list(training.train(deck, weights, batches))
+        for i, key in enumerate(("loss", "grad_norm", "lr")):
+            expected = np.array([row[i] for row in rows])
+            result[key] = float(np.max(np.abs(file[key][()] - expected) / np.abs(expected)))
+        result["gradients"] = deviation(whole(file, "gradients", weights), rows[0][3])
+        result["parameters"] = deviation(whole(file, "parameters", weights), weights)
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("binary", type=Path)
+    parser.add_argument("--only", choices=list(cases.MODELS), help="one model")
+    parser.add_argument("--ranks", nargs="+", default=["1:0", "2:0", "2:1"], metavar="N:ZERO", help="layouts")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave decks and dumps there")
+    arguments = parser.parse_args()
+    binary = str(arguments.binary.resolve())
+    failed = False
+    with contextlib.ExitStack() as stack:
+        folder = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        prefix = make_data(binary, folder)
+        print("largest deviation   ranks zero  " + "  ".join(f"{key:>10}" for key in BOUNDS))
+        print("bound                           " + "  ".join(f"{bound:10.1e}" for bound in BOUNDS.values()))
+        for name in [arguments.only] if arguments.only else cases.MODELS:
+            deck = cases.deck(name)
+            deck["model"]["vocab"] = 257  # bytes and the end of a document
+            for layout in arguments.ranks:
+                ranks, zero = (int(word) for word in layout.split(":"))
+                found = compare(deck, dump(binary, deck, prefix, ranks, zero, folder))
+                bad = [key for key, bound in BOUNDS.items() if not found[key] <= bound]
+                failed = failed or bool(bad)
+                print(f"{name:20}{ranks:4} {zero:4}   " + "  ".join(f"{found[key]:10.1e}" for key in BOUNDS)
+                      + ("   ABOVE: " + ", ".join(bad) if bad else ""), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
