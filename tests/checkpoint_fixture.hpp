@@ -45,7 +45,8 @@ inline std::string slurp(const std::filesystem::path& path) {
 }
 
 inline void spill(const std::filesystem::path& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream stream(path, std::ios::binary | std::ios::trunc);
+  stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 /// All regular files of a folder by name.

@@ -36,10 +36,8 @@ void cpu_gemm(GemmForm form, Tensor d, Tensor a, Tensor b, Write write) {
     return;
   }
   switch (d.dtype) {
-    case DType::fp32:
-      return gemm_fp32(form, shape, d, a, b, write);
-    case DType::fp64:
-      return gemm_fp64(form, shape, d, a, b, write);
+    case DType::fp32: return gemm_fp32(form, shape, d, a, b, write);
+    case DType::fp64: return gemm_fp64(form, shape, d, a, b, write);
     default:
       fail(ExitCode::configuration,
            "gemm on the CPU computes in fp32 or fp64, not {}: set precision.compute to one of these", name_of(d.dtype));

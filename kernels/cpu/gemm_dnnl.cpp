@@ -7,8 +7,8 @@
 #include <mutex>
 #include <unordered_map>
 
-#include <oneapi/dnnl/dnnl.hpp>
 #include <oneapi/dnnl/dnnl_version.h>
+#include <oneapi/dnnl/dnnl.hpp>
 
 #include "cpu/gemm.hpp"
 

@@ -11,8 +11,8 @@ namespace {
 /// multiprocessor (two blocks on each of 132), and fixed, so that results do not depend on their number.
 constexpr std::int64_t cpu_norm_blocks = 64;
 constexpr std::int64_t cuda_norm_blocks = 264;
-/// Staging of one CPU communicator, a rank: what is received and not yet added.
-constexpr std::int64_t cpu_staging_bytes = std::int64_t{4} << 20;
+/// Staging of one CPU communicator that is aimed at: parts received from all ranks and not yet added.
+constexpr std::int64_t cpu_staging_bytes = 16 << 20;
 }  // namespace
 
 std::int64_t norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::int64_t cols, DType stats) {
@@ -27,9 +27,13 @@ std::int64_t attention_backward_workspace(DeviceKind, const AttentionShape& shap
   return shape.heads * shape.batch * shape.sequence * size_of(stats);  // sum(d_out * out) a head and token
 }
 
-std::int64_t communicator_workspace(DeviceKind kind, int size) {
+std::int64_t communicator_workspace(DeviceKind kind, int size, std::int64_t largest) {
   if (kind == DeviceKind::cuda || size == 1) return 0;
-  return size * cpu_staging_bytes;
+  // A round of a reduction holds one part from every other rank; parts below 64 KiB would make many small messages,
+  // above 1 MiB they only cost memory.
+  const std::int64_t others = size - 1;
+  const std::int64_t part = std::clamp<std::int64_t>(cpu_staging_bytes / others, 64 << 10, 1 << 20);
+  return others * std::min(part, std::max<std::int64_t>(largest, 64));
 }
 
 }  // namespace llmtrain

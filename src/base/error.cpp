@@ -5,8 +5,9 @@
 namespace llmtrain {
 
 void check_failed(const char* expression, const char* file, int line) {
-  fail(ExitCode::internal, "internal error: '{}' does not hold at {}:{}; please report this with the deck and the command",
-       expression, file, line);
+  fail(ExitCode::internal,
+       "internal error: '{}' does not hold at {}:{}; please report this with the deck and the command", expression,
+       file, line);
 }
 
 }  // namespace llmtrain

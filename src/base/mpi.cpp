@@ -110,15 +110,15 @@ std::string MpiComm::broadcast(const std::string& text, int root) const {
 }
 
 void MpiComm::all_reduce(std::span<double> values, MpiOp op) const {
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, native(op),
-                          impl().comm),
-            "MPI_Allreduce");
+  check_mpi(
+      MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, native(op), impl().comm),
+      "MPI_Allreduce");
 }
 
 void MpiComm::all_reduce(std::span<std::int64_t> values, MpiOp op) const {
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_INT64_T, native(op),
-                          impl().comm),
-            "MPI_Allreduce");
+  check_mpi(
+      MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_INT64_T, native(op), impl().comm),
+      "MPI_Allreduce");
 }
 
 std::int64_t MpiComm::all_reduce(std::int64_t value, MpiOp op) const {

@@ -86,7 +86,7 @@ std::string file_problem(const std::filesystem::path& folder, const std::string&
     return errno == ENOENT ? fmt::format("{} is missing", name)
                            : fmt::format("{} cannot be opened: {}", name, reason());
   }
-  struct stat status{};
+  struct stat status {};
   if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return fmt::format("{} is not a file", name);
   if (status.st_size != expected.size) {
     return fmt::format("{} has {} bytes instead of {}", name, status.st_size, expected.size);
@@ -104,7 +104,7 @@ std::string file_problem(const std::filesystem::path& folder, const std::string&
 std::string read_small_file(const std::filesystem::path& path, std::int64_t limit) {
   const Descriptor file = open_to_read(path);
   require(file.valid(), ExitCode::missing_input, "cannot open {}: {}", path.string(), reason());
-  struct stat status{};
+  struct stat status {};
   require(::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode), ExitCode::missing_input, "{} is not a file",
           path.string());
   require(status.st_size <= limit, ExitCode::io_error, "{} has {} bytes; at most {} are read", path.string(),
@@ -164,7 +164,7 @@ void exchange_paths(const std::filesystem::path& fresh, const std::filesystem::p
 }
 
 std::int64_t free_bytes(const std::filesystem::path& folder) {
-  struct statvfs status{};
+  struct statvfs status {};
   if (::statvfs(folder.c_str(), &status) != 0 || status.f_blocks == 0) return std::numeric_limits<std::int64_t>::max();
   return static_cast<std::int64_t>(status.f_bavail) * static_cast<std::int64_t>(status.f_frsize);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Which checkpoint to go on from. Rank 0 looks at folders and tells the others; files are proved by all ranks together.
+/// Which checkpoint to go on from. Rank 0 looks at folders and tells the others; all ranks prove the files.
 #include <algorithm>
 #include <sstream>
 #include <system_error>
@@ -79,8 +79,8 @@ std::vector<std::string> strangers(const fs::path& folder, const Manifest& manif
     const std::string name = entry->path().filename().string();
     const bool listed = std::ranges::find(manifest.files, name, &ManifestFile::name) != manifest.files.end();
     if (!listed && name != manifest_name && name != index_file_name) {
-      notes.push_back(fmt::format("{}: {} does not belong to the checkpoint and is ignored",
-                                  folder.filename().string(), valid_file_name(name) ? name : "a file"));
+      notes.push_back(fmt::format("{}: {} does not belong to the checkpoint and is ignored", folder.filename().string(),
+                                  valid_file_name(name) ? name : "a file"));
     }
   }
   std::ranges::sort(notes);
@@ -89,7 +89,8 @@ std::vector<std::string> strangers(const fs::path& folder, const Manifest& manif
 
 /// "a" or "a (and n more)".
 std::string summary(std::span<const std::string> problems) {
-  return problems.size() == 1 ? problems.front() : fmt::format("{} (and {} more)", problems.front(), problems.size() - 1);
+  if (problems.size() == 1) return problems.front();
+  return fmt::format("{} (and {} more)", problems.front(), problems.size() - 1);
 }
 
 [[noreturn]] void refuse(const fs::path& folder, std::span<const std::string> problems) {
@@ -166,7 +167,7 @@ Resume find_newest(const MpiComm& comm, const fs::path& checkpoints_dir) {
                                        (checkpoints_dir / name).string(), summary(examination.problems)));
   }
   require(reasons.empty(), ExitCode::checkpoint_damaged,
-          "no checkpoint in {} verifies ({}); restore one, or start anew with checkpoint.resume: never and another run.dir",
+          "no checkpoint in {} verifies ({}); restore one, or start anew with another run.dir",
           checkpoints_dir.string(), fmt::join(reasons, "; "));
   return resume;
 }

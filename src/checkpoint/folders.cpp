@@ -22,7 +22,7 @@ constexpr std::string_view prefix = "step-";
 constexpr std::string_view mark = ".tmp.";
 constexpr std::size_t least_digits = 8;
 constexpr std::size_t most_digits = 18;
-constexpr std::int64_t max_latest = 256;  // bytes
+constexpr std::int64_t max_latest = 256;       // bytes
 constexpr std::int64_t max_damaged = 1 << 20;  // bytes
 constexpr const char* damaged_list = "damaged";
 

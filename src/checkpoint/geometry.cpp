@@ -131,8 +131,7 @@ std::string piece_error(const Piece& piece) {
                          piece.global_shape);
     }
   }
-  if (piece.flat_begin < 0 || piece.flat_end < piece.flat_begin ||
-      piece.flat_end > checked_volume(piece.slice_shape)) {
+  if (piece.flat_begin < 0 || piece.flat_end < piece.flat_begin || piece.flat_end > checked_volume(piece.slice_shape)) {
     return fmt::format("range {} to {} lies outside a slice of shape {}", piece.flat_begin, piece.flat_end,
                        piece.slice_shape);
   }

@@ -9,7 +9,7 @@ namespace llmtrain::h5 {
 
 namespace {
 
-constexpr std::array all_types = {DType::fp64,     DType::fp32,     DType::bf16,  DType::fp16, DType::fp8_e4m3,
+constexpr std::array all_types = {DType::fp64,     DType::fp32,  DType::bf16,  DType::fp16, DType::fp8_e4m3,
                                   DType::fp8_e5m2, DType::int64, DType::int32, DType::uint8};
 
 /// A float of 1 sign bit, `exponent` and `mantissa` bits; readers convert it to a float that they know.

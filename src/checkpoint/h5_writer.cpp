@@ -77,16 +77,16 @@ struct H5Writer::Impl {
       const std::string group = dataset.substr(0, end);
       if (!groups.insert(group).second) continue;
       const h5::Id properties = creation_properties(H5P_GROUP_CREATE);
-      h5::checked(H5Gcreate2(file.get(), group.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT),
-                  ExitCode::io_error, "make group", where(group));
+      h5::checked(H5Gcreate2(file.get(), group.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT), ExitCode::io_error,
+                  "make group", where(group));
     }
   }
 
   h5::Id make(const std::string& dataset, const h5::Id& type, const h5::Id& space, const h5::Id& properties) {
     make_groups(dataset);
-    return h5::checked(H5Dcreate2(file.get(), dataset.c_str(), type.get(), space.get(), H5P_DEFAULT, properties.get(),
-                                  H5P_DEFAULT),
-                       ExitCode::io_error, "make dataset", where(dataset));
+    return h5::checked(
+        H5Dcreate2(file.get(), dataset.c_str(), type.get(), space.get(), H5P_DEFAULT, properties.get(), H5P_DEFAULT),
+        ExitCode::io_error, "make dataset", where(dataset));
   }
 
   void put(const std::string& dataset, const h5::Id& type, const h5::Id& space, const void* data) {
@@ -101,11 +101,11 @@ struct H5Writer::Impl {
 
   void put_attribute(const std::string& object, const std::string& name, const h5::Id& type, const h5::Id& space,
                      const void* data) {
-    const h5::Id owner = h5::checked(H5Oopen(file.get(), object.c_str(), H5P_DEFAULT), ExitCode::io_error, "open",
-                                     where(object));
-    const h5::Id made = h5::checked(H5Acreate2(owner.get(), name.c_str(), type.get(), space.get(), H5P_DEFAULT,
-                                               H5P_DEFAULT),
-                                    ExitCode::io_error, "make an attribute of", where(object));
+    const h5::Id owner =
+        h5::checked(H5Oopen(file.get(), object.c_str(), H5P_DEFAULT), ExitCode::io_error, "open", where(object));
+    const h5::Id made =
+        h5::checked(H5Acreate2(owner.get(), name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT),
+                    ExitCode::io_error, "make an attribute of", where(object));
     h5::check(H5Awrite(made.get(), type.get(), data), ExitCode::io_error, "write an attribute of", where(object));
   }
 };

@@ -71,9 +71,8 @@ std::string write_manifest(const Manifest& manifest) {
   member("step", fmt::to_string(state.step));
   member("run_id", json_text(state.run_id));
   member("samples", fmt::to_string(state.samples));
-  const auto counters = listed(state.counters, [](const auto& entry) {
-    return fmt::format("{}: {}", json_text(entry.first), entry.second);
-  });
+  const auto counters = listed(
+      state.counters, [](const auto& entry) { return fmt::format("{}: {}", json_text(entry.first), entry.second); });
   const auto identity = listed(state.identity, [](const auto& entry) {
     return fmt::format("{}: {}", json_text(entry.first), json_text(entry.second));
   });

@@ -38,8 +38,8 @@ void check_inputs(const CheckpointState& state, std::span<const Piece> pieces, c
     require(valid_dataset_name(piece.dataset) && !reserved, ExitCode::internal, "'{}' cannot be a tensor's name",
             piece.dataset);
     const std::string problem = piece_error(piece);
-    require(problem.empty() && (piece.data != nullptr || piece.size() == 0), ExitCode::internal,
-            "bad piece of {}: {}", piece.dataset, problem.empty() ? "no data" : problem);
+    require(problem.empty() && (piece.data != nullptr || piece.size() == 0), ExitCode::internal, "bad piece of {}: {}",
+            piece.dataset, problem.empty() ? "no data" : problem);
   }
 }
 
@@ -71,8 +71,8 @@ void verify_shard(const fs::path& folder, const std::string& name, std::span<con
     sort_pieces(found);
     require(encode(found) == encode(pieces), ExitCode::io_error, "headers of {} read back differ", name);
     for (const StoredPiece& piece : found) {
-      require(shard.digest(piece) == piece.digest, ExitCode::io_error, "{} in {} reads back differently",
-              piece.dataset, name);
+      require(shard.digest(piece) == piece.digest, ExitCode::io_error, "{} in {} reads back differently", piece.dataset,
+              name);
     }
   } catch (const Error& error) {
     fail(ExitCode::io_error, "the checkpoint just written is not what was in memory: {}; check the disk", error.what());
@@ -180,8 +180,8 @@ void after_commit(const fs::path& folder, std::int64_t step, const SaveOptions& 
     replace_file(folder.parent_path() / "latest", folder.filename().string() + "\n");
     prune(folder.parent_path(), step, options, notes);
   } catch (const std::exception& error) {
-    notes.push_back(fmt::format("warning: {} is saved, but tidying up failed: {}", folder.filename().string(),
-                                error.what()));
+    notes.push_back(
+        fmt::format("warning: {} is saved, but tidying up failed: {}", folder.filename().string(), error.what()));
   }
 }
 

@@ -66,8 +66,8 @@ void check_storage(hid_t dataset, std::int64_t bytes, const std::string& where) 
           "{} is not stored contiguously", where);
   require(H5Pget_external_count(properties.get()) == 0, damaged, "{} refers to other files", where);
   require(H5Pget_nfilters(properties.get()) == 0, damaged, "{} has filters", where);
-  require(H5Dget_storage_size(dataset) == static_cast<hsize_t>(bytes) && H5Dget_offset(dataset) != HADDR_UNDEF,
-          damaged, "{} has no {} bytes of storage", where, bytes);
+  require(H5Dget_storage_size(dataset) == static_cast<hsize_t>(bytes) && H5Dget_offset(dataset) != HADDR_UNDEF, damaged,
+          "{} has no {} bytes of storage", where, bytes);
 }
 
 }  // namespace
@@ -90,8 +90,7 @@ struct ShardFile::Impl {
     Piece& piece = stored.piece;
     const auto plus = std::min(path.find('+'), path.size());  // "+n" marks a further piece of the same tensor
     piece.dataset = path.substr(0, plus);
-    require(valid_dataset_name(piece.dataset) &&
-                path.find_first_not_of("0123456789", plus + 1) == std::string::npos,
+    require(valid_dataset_name(piece.dataset) && path.find_first_not_of("0123456789", plus + 1) == std::string::npos,
             damaged, "{} has a name that is not allowed", where(path));
     const h5::Id dataset = open_dataset(path);
     const h5::Id type(H5Dget_type(dataset.get()));
@@ -107,8 +106,7 @@ struct ShardFile::Impl {
     stored.digest = read_digest(dataset.get(), where(path));
     const std::string problem = piece_error(piece);
     require(problem.empty(), damaged, "{}: {}", where(path), problem);
-    require(H5Sget_simple_extent_ndims(space.get()) == 1 &&
-                H5Sget_simple_extent_npoints(space.get()) == piece.size(),
+    require(H5Sget_simple_extent_ndims(space.get()) == 1 && H5Sget_simple_extent_npoints(space.get()) == piece.size(),
             damaged, "{} has not the {} elements of its range", where(path), piece.size());
     check_storage(dataset.get(), piece.bytes(), where(path));
     return stored;
@@ -117,16 +115,16 @@ struct ShardFile::Impl {
   /// Walks a group by hard links only; `left` bounds the objects of the whole file, so that a cycle ends.
   void walk(const std::string& path, int depth, hsize_t& left, std::vector<StoredPiece>& found) const {
     require(depth <= max_depth, damaged, "{} has groups nested too deeply", label);
-    const h5::Id group = h5::checked(H5Gopen2(file.get(), path.empty() ? "/" : path.c_str(), H5P_DEFAULT), damaged,
-                                     "open", where(path));
+    const h5::Id group =
+        h5::checked(H5Gopen2(file.get(), path.empty() ? "/" : path.c_str(), H5P_DEFAULT), damaged, "open", where(path));
     H5G_info_t info;
     h5::check(H5Gget_info(group.get(), &info), damaged, "read", where(path));
     require(info.nlinks <= left, damaged, "{} has too many objects", label);
     left -= info.nlinks;
     for (hsize_t i = 0; i < info.nlinks; ++i) {
       char text[1024];
-      const ssize_t length = H5Lget_name_by_idx(group.get(), ".", H5_INDEX_NAME, H5_ITER_INC, i, text, sizeof text,
-                                                H5P_DEFAULT);
+      const ssize_t length =
+          H5Lget_name_by_idx(group.get(), ".", H5_INDEX_NAME, H5_ITER_INC, i, text, sizeof text, H5P_DEFAULT);
       require(length > 0 && length < static_cast<ssize_t>(sizeof text), damaged, "{} has a broken link", where(path));
       const std::string child = path + "/" + text;
       H5L_info_t link;
@@ -148,8 +146,8 @@ ShardFile::ShardFile(const std::filesystem::path& folder, const std::string& nam
   impl_->name = name;
   impl_->label = folder.filename().string() + "/" + name;
   const h5::Id access = h5::access_properties();
-  impl_->file = h5::checked(H5Fopen((folder / name).c_str(), H5F_ACC_RDONLY, access.get()), damaged, "open",
-                            impl_->label);
+  impl_->file =
+      h5::checked(H5Fopen((folder / name).c_str(), H5F_ACC_RDONLY, access.get()), damaged, "open", impl_->label);
 }
 
 ShardFile::~ShardFile() = default;
@@ -215,8 +213,8 @@ std::string ShardFile::read_deck() const {
           damaged, "{} is not a text", where);
   check_storage(dataset.get(), static_cast<std::int64_t>(length), where);
   std::string text(length, '\0');
-  h5::check(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()), ExitCode::io_error,
-            "read", where);
+  h5::check(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()), ExitCode::io_error, "read",
+            where);
   text.resize(text.find_last_not_of('\0') + 1);
   return text;
 }

@@ -45,9 +45,7 @@ void write_sections(DumpFile& file, Parts& parts, const std::string& group, int 
       values[i] = scale * (flat.dtype == DType::fp64 ? reinterpret_cast<const double*>(host.data())[from]
                                                      : reinterpret_cast<const float*>(host.data())[from]);
     }
-    file.write([&](H5Writer& h5) {
-      h5.write<double>(group + dataset_path(section.name), section.shape, values);
-    });
+    file.write([&](H5Writer& h5) { h5.write<double>(group + dataset_path(section.name), section.shape, values); });
   }
 }
 
@@ -73,8 +71,8 @@ void write_gradients(DumpFile& file, Parts& parts, double scale) {
 
 void write_batches(DumpFile& file, const Launch& launch, std::int64_t steps) {
   const Deck& deck = launch.deck;
-  Loader loader(launch.data.train, {deck.schedule.global_batch, deck.model.seq_len, deck.schedule.global_batch, 0, 1,
-                                    deck.model.vocab});
+  Loader loader(launch.data.train,
+                {deck.schedule.global_batch, deck.model.seq_len, deck.schedule.global_batch, 0, 1, deck.model.vocab});
   std::vector<std::int32_t> tokens, targets;
   std::vector<float> weights;
   for (std::int64_t n = 1; n <= steps; ++n) {

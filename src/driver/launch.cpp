@@ -2,11 +2,6 @@
 /// Start-up checks in their order: deck, checkpoint, data, device.
 #include "llmtrain/driver/launch.hpp"
 
-#include <sched.h>
-
-#include <algorithm>
-#include <cstdlib>
-
 #include "llmtrain/base/agree.hpp"
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/driver/resolve.hpp"
@@ -15,20 +10,6 @@
 namespace llmtrain {
 
 namespace {
-
-int allowed_cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-/// OpenMP threads of this rank: the deck's, else OMP_NUM_THREADS, else the allowed cores shared by the node's ranks.
-int thread_count(const Deck& deck, const MpiComm& world) {
-  if (deck.run.threads > 0) return deck.run.threads;
-  if (const char* given = std::getenv("OMP_NUM_THREADS"); given != nullptr && std::atoi(given) > 0) {
-    return std::atoi(given);
-  }
-  return std::max(allowed_cores() / world.split_by_node().size(), 1);
-}
 
 /// The deck's text from rank 0, so that it need not exist on every node.
 std::string share_deck_text(const std::string& path, std::span<const std::string> overrides, const MpiComm& world) {
@@ -80,13 +61,14 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
              .resumed = {},
              .data = {},
              .place = {Topology(written, world.size()), world.rank(), world},
-             .device = make_cpu_device(thread_count(written, world)),
+             .device = make_cpu_device(thread_count(written.run.threads, world.split_by_node().size())),
              .warnings = {},
              .protect = {}};
   if (start == Start::resume) find_resume_point(out, written.data.samples > 0);
   agree(world, [&] {
     const Deck& deck = out.deck;
-    out.data = open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch, deck.model.vocab);
+    out.data =
+        open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch, deck.model.vocab);
   });
   out.warnings.insert(out.warnings.end(), out.data.warnings.begin(), out.data.warnings.end());
   return out;
@@ -94,9 +76,9 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
 
 std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::shared_ptr<const Dataset> dataset) {
   return std::make_unique<Loader>(
-      std::move(dataset), LoaderShape{deck.schedule.micro_batch, deck.model.seq_len, deck.schedule.global_batch,
-                                      place.topology.index(data_axes, place.rank), place.topology.size(data_axes),
-                                      deck.model.vocab});
+      std::move(dataset),
+      LoaderShape{deck.schedule.micro_batch, deck.model.seq_len, deck.schedule.global_batch,
+                  place.topology.index(data_axes, place.rank), place.topology.size(data_axes), deck.model.vocab});
 }
 
 }  // namespace llmtrain

@@ -2,6 +2,8 @@
 /// Plan first, then one allocation a segment, then views for everybody.
 #include "llmtrain/driver/parts.hpp"
 
+#include <algorithm>
+
 #include "llmtrain/backend/workspace.hpp"
 #include "llmtrain/parallel/groups.hpp"
 
@@ -67,12 +69,16 @@ Parts::Requests Parts::request(std::int64_t scratch_bytes) {
   r.totals = plan.request(Segment::scratch, "step totals", DType::fp64, {step_totals_size});
   r.scalars = plan.request(Segment::scratch, "step scalars", DType::fp64, {step_scalars_size});
   if (scratch_bytes > 0) r.scratch = plan.request(Segment::scratch, "layers", DType::uint8, {scratch_bytes});
-  const auto staging = [&](const char* name, int size) {
-    const std::int64_t bytes = communicator_workspace(device.kind(), size);
+  std::int64_t largest_storage = 0;
+  for (const StorageLayout& layout : shape.layouts) {
+    largest_storage = std::max(largest_storage, layout.padded * size_of(shape.stats));
+  }
+  const auto staging = [&](const char* name, int size, std::int64_t largest) {
+    const std::int64_t bytes = communicator_workspace(device.kind(), size, largest);
     return bytes == 0 ? Slot{} : plan.request(Segment::comm, name, DType::uint8, {bytes});
   };
-  r.data_workspace = staging("data group staging", place.topology.size(data_axes));
-  r.world_workspace = staging("world group staging", place.topology.ranks());
+  r.data_workspace = staging("data group staging", place.topology.size(data_axes), largest_storage);
+  r.world_workspace = staging("world group staging", place.topology.ranks(), step_totals_size * size_of(DType::fp64));
   return r;
 }
 

@@ -2,6 +2,11 @@
 /// Derived values, each written once.
 #include "llmtrain/driver/resolve.hpp"
 
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+
 namespace llmtrain {
 
 Deck resolve(const Deck& deck, std::int64_t tokenizer_vocab, DeviceKind device) {
@@ -15,6 +20,16 @@ Deck resolve(const Deck& deck, std::int64_t tokenizer_vocab, DeviceKind device) 
   if (out.data.samples == 0) out.data.samples = out.run.steps * out.schedule.global_batch;
   if (out.checkpoint.dir.empty()) out.checkpoint.dir = out.run.dir + "/checkpoints";
   return out;
+}
+
+int thread_count(int wanted, int local_ranks) {
+  if (wanted > 0) return wanted;
+  if (const char* given = std::getenv("OMP_NUM_THREADS"); given != nullptr && std::atoi(given) > 0) {
+    return std::atoi(given);
+  }
+  cpu_set_t allowed;
+  const int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  return std::max(cores / local_ranks, 1);
 }
 
 }  // namespace llmtrain

@@ -13,12 +13,27 @@ namespace llmtrain {
 namespace {
 
 /// Keys, or whole blocks, that describe how a run is executed and not what it computes.
-constexpr std::array<std::string_view, 21> may_differ = {
-    "parallel", "output", "checkpoint",
-    "schedule.kind", "schedule.chunks", "schedule.micro_batch", "schedule.recompute", "schedule.recompute_modules",
-    "run.name", "run.steps", "run.stop_after", "run.max_walltime", "run.device", "run.threads", "run.dir",
-    "run.share_gpu", "run.deterministic", "run.overwrite",
-    "model.vocab_multiple", "optimizer.lr", "optimizer.min_lr"};
+constexpr std::array<std::string_view, 21> may_differ = {"parallel",
+                                                         "output",
+                                                         "checkpoint",
+                                                         "schedule.kind",
+                                                         "schedule.chunks",
+                                                         "schedule.micro_batch",
+                                                         "schedule.recompute",
+                                                         "schedule.recompute_modules",
+                                                         "run.name",
+                                                         "run.steps",
+                                                         "run.stop_after",
+                                                         "run.max_walltime",
+                                                         "run.device",
+                                                         "run.threads",
+                                                         "run.dir",
+                                                         "run.share_gpu",
+                                                         "run.deterministic",
+                                                         "run.overwrite",
+                                                         "model.vocab_multiple",
+                                                         "optimizer.lr",
+                                                         "optimizer.min_lr"};
 constexpr std::array<std::string_view, 3> data_may_differ = {"data.eval_every", "data.eval_batches", "data.valid"};
 
 bool covers(std::string_view name, std::string_view key) {

@@ -63,7 +63,8 @@ class Run {
   }
 
   void loop() {
-    const std::int64_t stop = deck_.run.stop_after > 0 ? std::min(deck_.run.stop_after, deck_.run.steps) : deck_.run.steps;
+    const std::int64_t stop =
+        deck_.run.stop_after > 0 ? std::min(deck_.run.stop_after, deck_.run.steps) : deck_.run.steps;
     const std::int64_t first = step_;
     while (step_ < stop) {
       ++step_;

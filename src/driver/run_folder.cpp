@@ -47,10 +47,10 @@ void claim(const RunFolder& folder, const Launch& launch) {
   const bool fresh = !launch.resumed.has_value();
   if (fresh && fs::exists(folder.deck())) {
     const bool restart = deck.checkpoint.resume != "never" && is_same_run(folder, deck);
-    require(restart || deck.run.overwrite, ExitCode::cannot_create,
-            "{} holds {}; choose another run.dir, or replace it with run.overwrite=true", folder.dir,
-            is_same_run(folder, deck) ? "an earlier start of this run, and checkpoint.resume is 'never'"
-                                      : "another run");
+    require(
+        restart || deck.run.overwrite, ExitCode::cannot_create,
+        "{} holds {}; choose another run.dir, or replace it with run.overwrite=true", folder.dir,
+        is_same_run(folder, deck) ? "an earlier start of this run, and checkpoint.resume is 'never'" : "another run");
     if (deck.run.overwrite) empty(folder, deck);
   }
   atomic_write(folder.deck(), to_yaml(deck));

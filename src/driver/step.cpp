@@ -74,7 +74,8 @@ Measured measure(const Deck& resolved, const Topology& topology, int rank, Devic
   Parts parts(resolved, place, *device, 0);
   device->set_observer(&measured.trace);
   Timers timers;
-  run_step(parts, StepInputs{}, [](std::int64_t, const Batch&) {}, timers);
+  run_step(
+      parts, StepInputs{}, [](std::int64_t, const Batch&) {}, timers);
   measured.scratch_bytes = std::max<std::int64_t>(parts.scratch->high_water(), 1);
   device->set_observer(nullptr);
   measured.plan = Parts(resolved, place, *device, measured.scratch_bytes).plan;

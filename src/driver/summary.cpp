@@ -15,27 +15,28 @@ std::string summary(const Launch& launch, const Measured& measured) {
   std::string text = fmt::format("run '{}': {} steps of {} sequences x {} tokens = {} tokens a step\n", deck.run.name,
                                  deck.run.steps, deck.schedule.global_batch, m.seq_len, grouped(step_tokens));
   text += fmt::format("  device   {}\n", launch.device->describe());
-  text += fmt::format("  layout   {} rank{}: tensor {}, pipeline {}, data {} (ZeRO-{}); {} micro-batch{} of {} a rank\n",
-                      topology.ranks(), topology.ranks() == 1 ? "" : "s", topology.size(Axis::tp),
-                      topology.size(Axis::pp), topology.size(data_axes), deck.parallel.zero,
-                      deck.schedule.global_batch / (deck.schedule.micro_batch * topology.size(data_axes)),
-                      deck.schedule.global_batch == deck.schedule.micro_batch * topology.size(data_axes) ? "" : "es",
-                      deck.schedule.micro_batch);
+  text +=
+      fmt::format("  layout   {} rank{}: tensor {}, pipeline {}, data {} (ZeRO-{}); {} micro-batch{} of {} a rank\n",
+                  topology.ranks(), topology.ranks() == 1 ? "" : "s", topology.size(Axis::tp), topology.size(Axis::pp),
+                  topology.size(data_axes), deck.parallel.zero,
+                  deck.schedule.global_batch / (deck.schedule.micro_batch * topology.size(data_axes)),
+                  deck.schedule.global_batch == deck.schedule.micro_batch * topology.size(data_axes) ? "" : "es",
+                  deck.schedule.micro_batch);
   text += fmt::format("  model    {} parameters: {} layers, hidden {}, heads {} ({} kv), ffn {}, vocabulary {}{}\n",
                       grouped(counts.total), m.layers, m.hidden, m.heads, m.kv_heads, m.ffn, m.vocab,
                       m.tied ? ", tied" : "");
   text += fmt::format("  data     {} samples of {} tokens", grouped(launch.data.train->samples()), m.seq_len);
   text += launch.data.valid ? fmt::format(", {} for validation\n", grouped(launch.data.valid->samples())) : "\n";
-  text += fmt::format("  memory   {} a rank:", human_bytes(measured.plan.total()));
+  text += fmt::format("  memory   {} a rank\n", human_bytes(measured.plan.total()));
   for (int i = 0; i < segment_count; ++i) {
     const auto segment = static_cast<Segment>(i);
-    if (measured.plan.bytes(segment) == 0) continue;
-    text += fmt::format(" {} {}", name_of(segment), human_bytes(measured.plan.bytes(segment)));
+    const std::int64_t bytes = measured.plan.bytes(segment);
+    if (bytes > 0) text += fmt::format("           {:<12} {:>9}\n", name_of(segment), human_bytes(bytes));
   }
-  text += fmt::format("\n  flops    {} a step in matrix products and attention on this rank\n",
+  text += fmt::format("  flops    {} a step in matrix products and attention on this rank\n",
                       si(measured.trace.flops(), "FLOP"));
-  text += fmt::format("  files    {0}/deck.yaml, {0}/metrics.jsonl, {0}/log.txt, {1}", deck.run.dir,
-                      deck.checkpoint.dir);
+  text +=
+      fmt::format("  files    {0}/deck.yaml, {0}/metrics.jsonl, {0}/log.txt, {1}", deck.run.dir, deck.checkpoint.dir);
   return text;
 }
 

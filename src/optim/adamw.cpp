@@ -2,7 +2,6 @@
 /// Moments and the update, storage by storage.
 #include "llmtrain/optim/adamw.hpp"
 
-
 namespace llmtrain {
 
 AdamW::AdamW(const OptimizerConfig& config, const StoreShape& shape, MemoryPlan& plan)

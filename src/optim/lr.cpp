@@ -42,8 +42,7 @@ double learning_rate(const OptimizerConfig& config, std::int64_t steps, std::int
   const std::int64_t warmup = config.warmup_steps;
   if (t <= warmup) return config.lr * static_cast<double>(t) / static_cast<double>(warmup);
   const std::int64_t horizon = config.decay_steps == 0 ? steps : config.decay_steps;
-  const double progress =
-      t >= horizon ? 1.0 : static_cast<double>(t - warmup) / static_cast<double>(horizon - warmup);
+  const double progress = t >= horizon ? 1.0 : static_cast<double>(t - warmup) / static_cast<double>(horizon - warmup);
   const auto row =
       std::find_if(registry.begin(), registry.end(), [&](const Row& r) { return r.kind == config.schedule; });
   LLMTRAIN_CHECK(row != registry.end());

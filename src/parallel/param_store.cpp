@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Whole weights; under ZeRO-1 each lease is gathered when it is first used after an update.
-#include "llmtrain/params/initialise.hpp"
 #include "llmtrain/parallel/stores.hpp"
+#include "llmtrain/params/initialise.hpp"
 
 namespace llmtrain {
 

@@ -18,8 +18,7 @@ void initialise(Kernels& kernels, Stream stream, Tensor destination, const Stora
     for (const Box& box : boxes_of(slice.cols, range.flat_begin, range.flat_end)) {
       const Tensor part = flat.flat(box.offset, box.rows * box.cols).reshaped({box.rows, box.cols});
       kernels.init_normal(stream, part, {seed, name_hash(section.name)},
-                          {slice.first_row + box.row, slice.first_col + box.col, section.cols()},
-                          section.init.value);
+                          {slice.first_row + box.row, slice.first_col + box.col, section.cols()}, section.init.value);
     }
   }
 }

@@ -106,7 +106,7 @@ int info(const Request& command) {
   const Manifest manifest = read_manifest(folder);
   std::int64_t parameters = 0;
   for (const ManifestTensor& tensor : manifest.tensors) {
-    if (!tensor.name.starts_with("/optimizer/")) parameters += checked_volume(tensor.shape);
+    if (tensor.name.starts_with("/model/")) parameters += checked_volume(tensor.shape);
   }
   fmt::print("folder      {}\nstep        {}\nrun id      {}\nsamples     {}\nwriters     {}\nfiles       {}\n",
              folder.string(), manifest.state.step, manifest.state.run_id, manifest.state.samples, manifest.writers,
@@ -197,7 +197,8 @@ Difference compare(const CheckpointReader& a, const CheckpointReader& b, const M
   Difference difference;
   const std::int64_t total = checked_volume(tensor.shape);
   const std::int64_t width = size_of(tensor.dtype);
-  std::vector<std::byte> left(static_cast<std::size_t>(std::min(total, window) * width));
+  const auto bytes = static_cast<std::size_t>(width);
+  std::vector<std::byte> left(static_cast<std::size_t>(std::min(total, window)) * bytes);
   std::vector<std::byte> right(left.size());
   for (std::int64_t begin = 0; begin < total; begin += window) {
     const std::int64_t end = std::min(total, begin + window);
@@ -206,8 +207,7 @@ Difference compare(const CheckpointReader& a, const CheckpointReader& b, const M
     a.read(std::span(&from_a, 1));
     b.read(std::span(&from_b, 1));
     for (std::int64_t i = 0; i < end - begin; ++i) {
-      if (std::memcmp(left.data() + i * width, right.data() + i * width, static_cast<std::size_t>(width)) == 0)
-        continue;
+      if (std::memcmp(left.data() + i * width, right.data() + i * width, bytes) == 0) continue;
       const double in_a = value_at(tensor.dtype, left.data(), i);
       const double in_b = value_at(tensor.dtype, right.data(), i);
       if (difference.count++ == 0) {

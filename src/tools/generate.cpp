@@ -8,6 +8,7 @@
 #include "llmtrain/config/numbers.hpp"
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/driver/inference.hpp"
+#include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/driver/sampling.hpp"
 #include "llmtrain/tokenizer/tokenizer.hpp"
 #include "llmtrain/tools/options.hpp"
@@ -32,13 +33,13 @@ struct Request {
 /// False when only help was asked for.
 bool parse(Arguments arguments, Request& request) {
   po::options_description options("Options");
-  options.add_options()                                                                                         //
-      ("help", "print this text")                                                                               //
-      ("prompt", po::value(&request.prompt)->value_name("TEXT"), "text to continue")                            //
-      ("prompt-ids", po::value(&request.prompt_ids)->value_name("IDS"), "token ids to continue, as 1,2,3")      //
-      ("tokens", po::value(&request.tokens)->value_name("N"), "tokens to generate (default 200)")               //
-      ("temperature", po::value(&request.temperature)->value_name("T"), "0 = most likely token (default 0.8)")  //
-      ("seed", po::value(&request.seed)->value_name("N"), "of the random draws (default 1)")                    //
+  options.add_options()                                                                                              //
+      ("help", "print this text")                                                                                    //
+      ("prompt", po::value(&request.prompt)->value_name("TEXT"), "text to continue")                                 //
+      ("prompt-ids", po::value(&request.prompt_ids)->value_name("IDS"), "token ids to continue, as 1,2,3")           //
+      ("tokens", po::value(&request.tokens)->value_name("N"), "tokens to generate (default 200)")                    //
+      ("temperature", po::value(&request.temperature)->value_name("T"), "0 = most likely token (default 0.8)")       //
+      ("seed", po::value(&request.seed)->value_name("N"), "of the random draws (default 1)")                         //
       ("threads", po::value(&request.threads)->value_name("N"), "OpenMP threads; 0 = OMP_NUM_THREADS or all cores")  //
       ("logits", po::value(&request.logits)->value_name("FILE.h5"),
        "write the prompt's logits [positions, vocab] in fp32 and generate nothing");
@@ -47,9 +48,10 @@ bool parse(Arguments arguments, Request& request) {
   po::positional_options_description positional;
   positional.add("checkpoint", 1);
   if (parse_options("generate", arguments, all, positional).count("help") != 0) {
-    std::cout << tool_usage("generate", options)
-              << "CHECKPOINT is a step folder, or a checkpoints folder: then its newest step. The text goes to standard "
-                 "output.\n";
+    std::cout
+        << tool_usage("generate", options)
+        << "CHECKPOINT is a step folder, or a checkpoints folder: then its newest step. The text goes to standard "
+           "output.\n";
     return false;
   }
   require(!request.checkpoint.empty(), ExitCode::usage, "generate: name a checkpoint (see llmtrain generate --help)");
@@ -95,8 +97,8 @@ void continue_text(const Request& request, Inference& model, const Tokenizer& to
   for (std::int64_t n = 0; n < request.tokens; ++n) {
     const std::size_t context = std::min(tokens.size(), static_cast<std::size_t>(seq_len));
     const std::vector<float> logits = model.logits(std::span(tokens).last(context), 1);
-    const std::int32_t next = choose_token(logits, request.temperature,
-                                           uniform_number(request.seed, static_cast<std::uint64_t>(n)));
+    const std::int32_t next =
+        choose_token(logits, request.temperature, uniform_number(request.seed, static_cast<std::uint64_t>(n)));
     if (tokenizer.eod() == next) break;
     tokens.push_back(next);
     print(tokenizer.decode(std::span(&next, 1)));
@@ -120,7 +122,7 @@ int tool_generate(const MpiComm&, Arguments arguments) {
           "generate: --logits takes at most model.seq_len = {} tokens, the prompt has {}", deck.model.seq_len,
           tokens.size());
 
-  const std::unique_ptr<Device> device = make_cpu_device(request.threads);
+  const std::unique_ptr<Device> device = make_cpu_device(thread_count(request.threads, 1));
   const std::unique_ptr<Inference> model = make_inference(deck, *device);
   model->load(checkpoint);
   if (!request.logits.empty()) {

@@ -12,8 +12,8 @@ int tool_verify(const MpiComm& world, Arguments arguments) {
   std::string path;
   std::int64_t steps = 1;
   po::options_description options("Options");
-  options.add_options()                                                               //
-      ("help", "print this text")                                                     //
+  options.add_options()                                                                                         //
+      ("help", "print this text")                                                                               //
       ("dump", po::value(&path)->value_name("FILE.h5"), "write tokens, loss, gradients and parameters, whole")  //
       ("steps", po::value(&steps)->value_name("K"), "steps to run (default 1)");
   po::options_description all;

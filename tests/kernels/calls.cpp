@@ -116,9 +116,13 @@ TEST_CASE("workspaces") {
   CHECK(norm_backward_workspace(DeviceKind::cuda, 7, 10, DType::fp32) == 7 * 10 * 4);
   CHECK(norm_backward_workspace(DeviceKind::cpu, 7, 10, DType::fp64) == 7 * 10 * 8);
   CHECK(attention_backward_workspace(DeviceKind::cpu, {2, 5, 3, 1, 8}, DType::fp64) == 2 * 5 * 3 * 8);
-  CHECK(communicator_workspace(DeviceKind::cpu, 1) == 0);
-  CHECK(communicator_workspace(DeviceKind::cpu, 3) == 3 * 4 * 1024 * 1024);
-  CHECK(communicator_workspace(DeviceKind::cuda, 8) == 0);
+  constexpr std::int64_t large = std::int64_t{1} << 40;
+  CHECK(communicator_workspace(DeviceKind::cpu, 1, large) == 0);
+  CHECK(communicator_workspace(DeviceKind::cpu, 3, large) == 2 << 20);
+  CHECK(communicator_workspace(DeviceKind::cpu, 3, 32) == 2 * 64);
+  CHECK(communicator_workspace(DeviceKind::cpu, 65, large) == 64 * 256 << 10);
+  CHECK(communicator_workspace(DeviceKind::cpu, 1025, large) == 1024 * 64 << 10);
+  CHECK(communicator_workspace(DeviceKind::cuda, 8, large) == 0);
 }
 
 TEST_CASE("operations on no tokens do nothing, and overwrite sums with zero") {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// init_normal: an element's bits depend on the key and its global index alone, however the matrix is cut.
-#include "common/philox.hpp"
 #include "kernels.hpp"
+#include "llmtrain/base/philox.hpp"
 
 using namespace llmtrain;
 using namespace llmtrain::test;

@@ -62,7 +62,8 @@ TEST_CASE("communication goes on at operation boundaries, and the observer hears
   Group group{"world", 0, {}, MpiComm::world()};
   group.rank = group.comm.rank();
   for (int p = 0; p < group.comm.size(); ++p) group.world_ranks.push_back(p);
-  std::vector<std::byte> staging(static_cast<std::size_t>(communicator_workspace(DeviceKind::cpu, group.size())));
+  std::vector<std::byte> staging(
+      static_cast<std::size_t>(communicator_workspace(DeviceKind::cpu, group.size(), 1 << 20)));
   TraceRecorder recorder;
   device.set_observer(&recorder);
   const auto comm = device.make_communicator(

@@ -54,7 +54,9 @@ std::string run_program(const std::string& command) {
   return output;
 }
 
-bool has_program(const char* name) { return std::system((std::string("command -v ") + name + " >/dev/null 2>&1").c_str()) == 0; }
+bool has_program(const char* name) {
+  return std::system((std::string("command -v ") + name + " >/dev/null 2>&1").c_str()) == 0;
+}
 
 void flip(const fs::path& file, std::size_t bit) {
   std::string bytes = slurp(file);
@@ -214,7 +216,8 @@ TEST_CASE("retention: the newest stay, protected, foreign and newer ones too") {
   for (const int step : {1, 2, 3, 90}) save_at(scratch.path(), step);
   fs::create_directory(scratch.path() / "step-best");
   const Shard shard = shard_of(0, 1, 1, true);
-  const SaveResult saved = save_checkpoint(alone, scratch.path(), state_at(4), shard.pieces, {2, true, {"step-00000001"}});
+  const SaveOptions options{2, true, {"step-00000001"}};
+  const SaveResult saved = save_checkpoint(alone, scratch.path(), state_at(4), shard.pieces, options);
   CHECK(saved.notes == std::vector<std::string>{"removed step-00000002"});
   for (const char* name : {"step-00000001", "step-00000003", "step-00000004", "step-00000090", "step-best"}) {
     CHECK_MESSAGE(fs::exists(scratch.path() / name), name);
@@ -354,7 +357,9 @@ TEST_CASE("H5Writer: arrays, scalars, texts and attributes; a file that cannot b
   file.close();
   if (has_program("h5dump")) {
     const std::string text = run_program("h5dump " + path);
-    for (const char* part : {"3.5, 4.5", "hello", "41", "none"}) CHECK_MESSAGE(text.find(part) != std::string::npos, part);
+    for (const char* part : {"3.5, 4.5", "hello", "41", "none"}) {
+      CHECK_MESSAGE(text.find(part) != std::string::npos, part);
+    }
   }
   CHECK(code_of([&] { H5Writer(scratch.path() / "no/such/folder.h5"); }) == 73);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Philox against its authors' known answers, and the normal numbers: exactness of their pieces, moments, tails,
 /// distribution, independence.
-#include "common/philox.hpp"
+#include "llmtrain/base/philox.hpp"
 
 #include <doctest/doctest.h>
 

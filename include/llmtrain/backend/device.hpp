@@ -31,9 +31,9 @@ struct Stream {
   Device* device = nullptr;
   int id = 0;
 
-  Event record() const;             ///< marks the work issued so far
-  void wait(Event event) const;     ///< later work on this stream runs after `event`; the host does not wait
-  void synchronize() const;         ///< the host waits until all issued work is done; not for the hot path
+  Event record() const;          ///< marks the work issued so far
+  void wait(Event event) const;  ///< later work on this stream runs after `event`; the host does not wait
+  void synchronize() const;      ///< the host waits until all issued work is done; not for the hot path
 };
 
 /// A named group of ranks that communicate along one axis; `comm` is null on the trace back end.

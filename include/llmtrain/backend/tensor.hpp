@@ -32,7 +32,7 @@ struct Tensor {
 
   explicit operator bool() const { return rank > 0; }
   std::int64_t rows() const { return extent[0]; }
-  std::int64_t cols() const;   ///< product of the extents after the first
+  std::int64_t cols() const;  ///< product of the extents after the first
   std::int64_t numel() const { return rank == 0 ? 0 : rows() * cols(); }
   std::int64_t bytes() const { return numel() * size_of(dtype); }  ///< of the elements, gaps not counted
   bool is_dense() const { return rows() <= 1 || leading == cols(); }

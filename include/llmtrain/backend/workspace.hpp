@@ -16,7 +16,7 @@ std::int64_t norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::in
 std::int64_t layer_norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::int64_t cols, DType stats);
 /// Of attention_backward.
 std::int64_t attention_backward_workspace(DeviceKind kind, const AttentionShape& shape, DType stats);
-/// Of a communicator over `size` ranks (its staging memory).
-std::int64_t communicator_workspace(DeviceKind kind, int size);
+/// Of a communicator over `size` ranks whose largest tensor has `largest` bytes (its staging memory).
+std::int64_t communicator_workspace(DeviceKind kind, int size, std::int64_t largest);
 
 }  // namespace llmtrain

@@ -43,7 +43,7 @@ std::vector<std::filesystem::path> named_step_folders(const std::filesystem::pat
 /// too. Empty where there is no such file.
 std::vector<std::string> read_damaged(const std::filesystem::path& checkpoints_dir);
 
-/// Adds names to that file and drops those of folders that are gone or among `repaired`. Throws cannot_create, io_error.
+/// Adds names to that file, drops those of folders that are gone or among `repaired`. Throws cannot_create, io_error.
 void note_damaged(const std::filesystem::path& checkpoints_dir, std::span<const std::string> names,
                   std::span<const std::string> repaired);
 

@@ -42,8 +42,8 @@ Manifest read_manifest(const std::filesystem::path& step_folder);
 /// one rank. Throws checkpoint_incompatible for a newer format. Collective.
 Examination examine_checkpoint(const MpiComm& comm, const std::filesystem::path& step_folder);
 
-/// `resume` as in the deck. "never": nothing. "auto": the newest step of `checkpoints_dir` that verifies; unfinished ones
-/// are removed with a note, damaged ones named and skipped; checkpoint_damaged if none is left though there are
+/// `resume` as in the deck. "never": nothing. "auto": the newest step of `checkpoints_dir` that verifies; unfinished
+/// ones are removed with a note, damaged ones named and skipped; checkpoint_damaged if none is left though there are
 /// step folders. A path: a step folder, or a checkpoints folder and then its newest; missing_input if there is none,
 /// checkpoint_damaged if any step so named is damaged. Collective.
 Resume find_checkpoint(const MpiComm& comm, const std::string& resume, const std::filesystem::path& checkpoints_dir);
@@ -53,10 +53,10 @@ Checkpoint open_checkpoint(const MpiComm& comm, const std::filesystem::path& pat
 
 /// A piece as it lies in a shard.
 struct StoredPiece {
-  Piece piece;             ///< without data
-  std::string digest;      ///< XXH3-128 of its bytes, hexadecimal
-  std::string shard;       ///< file name
-  std::string dataset;     ///< path in the shard: piece.dataset, or that and "+n" for a rank's further pieces of it
+  Piece piece;          ///< without data
+  std::string digest;   ///< XXH3-128 of its bytes, hexadecimal
+  std::string shard;    ///< file name
+  std::string dataset;  ///< path in the shard: piece.dataset, or that and "+n" for a rank's further pieces of it
 };
 
 /// Reads tensors of a verified checkpoint. Shards are opened only for the ranges that a call needs.

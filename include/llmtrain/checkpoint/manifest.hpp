@@ -43,8 +43,8 @@ struct Manifest {
 /// The text of manifest.json.
 std::string write_manifest(const Manifest& manifest);
 
-/// Reads it back. Throws checkpoint_damaged for any byte that differs and for names, sizes, types or shapes that are not
-/// allowed; checkpoint_incompatible for a newer major version. `where` names the file in messages.
+/// Reads it back. Throws checkpoint_damaged for any byte that differs and for names, sizes, types or shapes that are
+/// not allowed; checkpoint_incompatible for a newer major version. `where` names the file in messages.
 Manifest parse_manifest(std::string_view text, std::string_view where);
 
 /// True for a plain file name: [A-Za-z0-9._-]+, no leading dot, at most 255 characters.

@@ -30,12 +30,12 @@ inline constexpr int max_indexed_writers = 2048;
 
 /// Writes `state` and the pieces of all ranks to checkpoints_dir/step-NNNNNNNN. Each rank with pieces writes one shard
 /// named by its rank in `comm`; rank 0 writes one always, with the deck. A null `comm` is one rank.
-/// Throws the same Error on all ranks, with nothing left behind and older checkpoints untouched: cannot_create, io_error
-/// (no space, failed write, read back differs), internal (pieces that do not cover their tensors once). Collective.
+/// Throws the same Error on all ranks, with nothing left behind and older checkpoints untouched: cannot_create,
+/// io_error (no space, failed write, read back differs), internal (pieces that do not cover their tensors once). Collective.
 SaveResult save_checkpoint(const MpiComm& comm, const std::filesystem::path& checkpoints_dir,
                            const CheckpointState& state, std::span<const Piece> pieces, const SaveOptions& options);
 
-/// Makes the folder and, on every rank, writes, renames and removes a probe file in it. Throws cannot_create. Collective.
+/// Makes the folder; every rank writes, renames and removes a probe file in it. Throws cannot_create. Collective.
 void check_checkpoint_dir(const MpiComm& comm, const std::filesystem::path& checkpoints_dir);
 
 }  // namespace llmtrain

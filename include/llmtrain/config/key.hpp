@@ -44,8 +44,9 @@ struct Choice {
 };
 
 /// Where the value of a key lives in a Deck; the type says how it is read and written.
-using ValueRef = std::variant<std::int64_t*, int*, double*, bool*, std::string*, Choice, std::vector<std::int64_t>*,
-                          std::vector<double>*, std::vector<std::string>*, std::vector<DataSource>*, TokenizerConfig*>;
+using ValueRef =
+    std::variant<std::int64_t*, int*, double*, bool*, std::string*, Choice, std::vector<std::int64_t>*,
+                 std::vector<double>*, std::vector<std::string>*, std::vector<DataSource>*, TokenizerConfig*>;
 
 /// What a row says beside name and member.
 struct Facts {

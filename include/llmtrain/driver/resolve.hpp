@@ -13,4 +13,8 @@ namespace llmtrain {
 /// data.samples, checkpoint.dir and run.device settled.
 Deck resolve(const Deck& deck, std::int64_t tokenizer_vocab, DeviceKind device);
 
+/// OpenMP threads of this rank: `wanted`, or for 0 OMP_NUM_THREADS if set, else the allowed cores shared by the
+/// `local_ranks` of this node.
+int thread_count(int wanted, int local_ranks);
+
 }  // namespace llmtrain

@@ -76,8 +76,8 @@ class ParamStore {
   std::vector<Tensor> flat_;
   std::vector<Tensor> master_;
   std::vector<std::vector<Tensor>> leases_;
-  std::vector<bool> stale_;       // by storage
-  std::vector<Event> arrival_;    // by storage
+  std::vector<bool> stale_;     // by storage
+  std::vector<Event> arrival_;  // by storage
   Event updated_;
   Communicator* shard_ = nullptr;
 };

@@ -35,9 +35,7 @@ std::vector<Key> rope_keys(const Rows<M>& row) {
 std::vector<Key> size_keys(const Rows<M>& row) {
   return {
       row("family", &M::family,
-          {.meaning =
-               "llama: RMSNorm, SwiGLU, rotary positions; gpt: LayerNorm, GeLU, learned positions, biases (it needs "
-               "activation gelu_tanh or gelu, positions learned and qkv_bias true; preset gpt2-124m sets all).",
+          {.meaning = "llama: RMSNorm, SwiGLU, rotary positions; gpt: LayerNorm, GeLU, learned positions, biases.",
            .names = {"llama", "gpt"},
            .also = {"model_type", "arch", "architecture", "type"}}),
       row("preset", &M::preset,
