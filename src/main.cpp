@@ -8,7 +8,9 @@
 
 #include "llmtrain/base/agree.hpp"
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/log.hpp"
 #include "llmtrain/base/mpi.hpp"
+#include "llmtrain/base/signals.hpp"
 #include "llmtrain/tools/tool.hpp"
 
 namespace {
@@ -55,6 +57,10 @@ int main(int argc, char** argv) {
   try {
     return with_errors([&] {
       const Command command = choose_command(std::vector<std::string>(argv + 1, argv + argc));
+      if (command.tool.run == tool_train) {  // before MPI starts, which can take long
+        note_stop_signals();
+        ignore_broken_pipes();
+      }
       return command.tool.mpi ? run_with_mpi(command, argc, argv) : command.tool.run({}, command.arguments);
     });
   } catch (const Error& error) {

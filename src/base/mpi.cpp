@@ -34,11 +34,35 @@ void check_mpi(int status, const char* call) {
   fail(ExitCode::internal, "{} failed: {}", call, std::string_view(text, static_cast<std::size_t>(length)));
 }
 
+namespace {
+
+/// A launcher's count of processes that says more than the one that this MPI sees; empty if there is none.
+/// (SLURM_NTASKS is not asked: it is set in a batch script too, where one process alone is right.)
+std::string launched_by_another() {
+  int size = 0;
+  check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  if (size > 1) return {};
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"}) {
+    const char* count = std::getenv(name);
+    if (count != nullptr && std::atoi(count) > 1) return fmt::format("{}={}", name, count);
+  }
+  return {};
+}
+
+}  // namespace
+
 MpiSession::MpiSession(int& argc, char**& argv) {
   int provided = 0;
   check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   require(provided >= MPI_THREAD_FUNNELED, ExitCode::configuration,
           "this MPI library does not offer MPI_THREAD_FUNNELED; build Open MPI with thread support");
+  const std::string other = launched_by_another();
+  if (other.empty()) return;
+  MPI_Finalize();
+  fail(ExitCode::configuration,
+       "a launcher started several processes ({}), but the MPI library built into llmtrain ({}) sees this one alone: "
+       "start it with the mpirun of that library",
+       other, mpi_library_version());
 }
 
 MpiSession::~MpiSession() { MPI_Finalize(); }

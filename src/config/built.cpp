@@ -48,18 +48,9 @@ const std::vector<Refusal>& refusals() {
        "use precision.reduce fp32"},
       {"precision.moments", [](const D& d, int) { return d.precision.moments != Storage16::fp32; },
        "use precision.moments fp32"},
-      {"optimizer.schedule",
-       [](const D& d, int) {
-         return d.optimizer.schedule != LrSchedule::cosine && d.optimizer.schedule != LrSchedule::constant;
-       },
-       "use optimizer.schedule cosine or constant"},
-      {"optimizer.warmup", [](const D& d, int) { return d.optimizer.warmup == Warmup::log; },
-       "use optimizer.warmup linear"},
       {"data.train", [](const D& d, int) { return d.data.train.size() > 1; }, "a blend of several sets; name one"},
-      {"data.valid", [](const D& d, int) { return !d.data.valid.empty(); }, "leave it [] and use data.split"},
       {"data.order", [](const D& d, int) { return d.data.order != SampleOrder::megatron; }, "use data.order megatron"},
       {"data.document_mask", [](const D& d, int) { return d.data.document_mask; }, "set it false"},
-      {"data.mask_eod", [](const D& d, int) { return d.data.mask_eod; }, "set it false"},
       {"data.tokenizer", [](const D& d, int) { return d.data.tokenizer.file != "bytes"; }, "use data.tokenizer bytes"},
       {"checkpoint.async", [](const D& d, int) { return d.checkpoint.async; }, "set it false"},
   };

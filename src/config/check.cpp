@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
+#include <string>
 
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/config/numbers.hpp"
@@ -135,6 +137,9 @@ void check_optimizer(const Deck& deck, Rules& rules) {
              {"optimizer.final_decay_steps", "optimizer.warmup_steps", horizon_key},
              "optimizer.warmup_steps {} + optimizer.final_decay_steps {} is more than {} {}", o.warmup_steps,
              o.final_decay_steps, horizon_key, horizon);
+  rules.rule(deck.run.max_walltime == 0 || deck.checkpoint.every > 0, {"run.max_walltime", "checkpoint.every"},
+             "run.max_walltime {} saves before it stops, but checkpoint.every 0 saves nothing: set checkpoint.every",
+             format_real(deck.run.max_walltime));
   rules.rule(deck.run.stop_after <= deck.run.steps, {"run.stop_after", "run.steps"},
              "run.stop_after {} is beyond run.steps {}", deck.run.stop_after, deck.run.steps);
   const PrecisionConfig& p = deck.precision;
@@ -148,6 +153,12 @@ void check_data_keys(const Deck& deck, Rules& rules) {
   std::string problem;
   rules.rule(parse_split(deck.data.split, problem).has_value(), {"data.split"},
              "data.split '{}' {}: write three shares, e.g. \"98,2,0\"", deck.data.split, problem);
+  std::set<std::string> seen;
+  for (const DataSource& set : deck.data.valid) {
+    rules.rule(set.weight == 0, {"data.valid"},
+               "data.valid: '{}' has a weight, but each set is evaluated by itself: leave weight out", set.prefix);
+    rules.rule(seen.insert(set.prefix).second, {"data.valid"}, "data.valid names '{}' twice", set.prefix);
+  }
   const TokenizerConfig& t = deck.data.tokenizer;
   rules.rule(t.file != "bytes" || (t.pattern.empty() && t.special.empty() && t.eod.empty()), {"data.tokenizer"},
              "data.tokenizer bytes takes no pattern, special or eod: name the tokenizer's file");

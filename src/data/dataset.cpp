@@ -47,12 +47,11 @@ std::int64_t sequences_of(std::int64_t batches, std::int64_t global_batch, const
 void check_supported(const DataConfig& data) {
   require(!data.train.empty(), ExitCode::configuration,
           "data.train names no data set; give the prefix of a .bin/.idx pair (llmtrain preprocess writes them)");
-  require(data.train.size() == 1 && data.valid.size() <= 1, ExitCode::configuration,
-          "data.train and data.valid: blends of several data sets are not built yet; give one prefix each");
+  require(data.train.size() == 1, ExitCode::configuration,
+          "data.train: blends of several data sets are not built yet; give one prefix");
   require(data.order == SampleOrder::megatron, ExitCode::configuration,
           "data.order: only megatron is built yet; write order: megatron");
-  require(!data.document_mask && !data.mask_eod, ExitCode::configuration,
-          "data.document_mask and data.mask_eod are not built yet; leave them false");
+  require(!data.document_mask, ExitCode::configuration, "data.document_mask is not built yet; leave it false");
 }
 
 std::shared_ptr<const IndexedDataset> open_source(const std::string& prefix, std::int64_t vocab) {
@@ -71,6 +70,25 @@ std::string too_small(const IndexedDataset& source, SequenceRange range, const c
   return fmt::format("{}: its {} part, sequences {} to {} of {}, has {} tokens, but one sample takes seq_len + 1 = {}",
                      source.prefix(), part, range.begin, range.end, source.sequences(), count_tokens(source, range),
                      seq_len + 1);
+}
+
+/// The sets of data.valid, all of each.
+std::vector<ValidSet> open_valid_sets(const std::vector<DataSource>& sources, std::int64_t seq_len,
+                                      std::int64_t requested, std::int64_t seed, std::int64_t vocab) {
+  const auto last_part = [](const std::string& prefix) { return prefix.substr(prefix.find_last_of('/') + 1); };
+  std::vector<ValidSet> sets;
+  for (const DataSource& source : sources) {
+    const std::string name = last_part(source.prefix);
+    const bool unique = std::count_if(sources.begin(), sources.end(),
+                                      [&](const DataSource& other) { return last_part(other.prefix) == name; }) == 1;
+    const auto data = open_source(source.prefix, vocab);
+    const SequenceRange all{0, data->sequences()};
+    require(count_tokens(*data, all) > seq_len, ExitCode::bad_input,
+            "{}; add data to data.valid or lower model.seq_len", too_small(*data, all, "validation", seq_len));
+    sets.push_back(
+        {unique ? name : source.prefix, std::make_shared<const Dataset>(data, all, seq_len, requested, seed)});
+  }
+  return sets;
 }
 
 }  // namespace
@@ -99,15 +117,14 @@ TrainingData open_training_data(const DataConfig& data, const RunConfig& run, st
   }
   if (!evaluate) return opened;
 
-  const auto valid = data.valid.empty() ? source : open_source(data.valid[0].prefix, vocab);
-  const SequenceRange range = data.valid.empty() ? ranges[1] : SequenceRange{0, valid->sequences()};
-  if (count_tokens(*valid, range) > seq_len) {
-    opened.valid = std::make_shared<const Dataset>(valid, range, seq_len, evaluated, seed);
-    return opened;
+  if (!data.valid.empty()) {
+    opened.valid = open_valid_sets(data.valid, seq_len, evaluated, seed, vocab);
+  } else if (count_tokens(*source, ranges[1]) > seq_len) {
+    opened.valid = {{"valid", std::make_shared<const Dataset>(source, ranges[1], seq_len, evaluated, seed)}};
+  } else {
+    opened.warnings.push_back(too_small(*source, ranges[1], "validation", seq_len) +
+                              "; evaluation is off: give it a larger share of data.split, or set data.valid");
   }
-  const std::string problem = too_small(*valid, range, "validation", seq_len);
-  require(data.valid.empty(), ExitCode::bad_input, "{}; add data to data.valid or lower model.seq_len", problem);
-  opened.warnings.push_back(problem + "; evaluation is off: give it a larger share of data.split, or set data.valid");
   return opened;
 }
 

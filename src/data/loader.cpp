@@ -24,10 +24,10 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderShape shape)
     buffer.targets.resize(tokens);
     buffer.order.resize(tokens);
     buffer.samples.resize(static_cast<std::size_t>(shape.micro_batch));
+    buffer.weights.assign(tokens, 1.0F);  // every sample is full, so every target counts
   }
   row_.resize(static_cast<std::size_t>(shape.seq_len + 1));
   places_.resize(static_cast<std::size_t>(shape.vocab));
-  weights_.assign(tokens, 1.0F);
   positions_.resize(tokens);
   for (std::size_t i = 0; i < tokens; ++i) {
     positions_[i] = static_cast<std::int32_t>(i % static_cast<std::size_t>(shape.seq_len));
@@ -48,8 +48,12 @@ MicroBatch Loader::load(std::int64_t step, std::int64_t micro) {
     std::copy(row_.begin(), row_.end() - 1, buffer.tokens.begin() + i * shape_.seq_len);
     std::copy(row_.begin() + 1, row_.end(), buffer.targets.begin() + i * shape_.seq_len);
   }
+  if (shape_.masked_token != LoaderShape::no_token) {
+    std::transform(buffer.tokens.begin(), buffer.tokens.end(), buffer.weights.begin(),
+                   [masked = shape_.masked_token](std::int32_t id) { return id == masked ? 0.0F : 1.0F; });
+  }
   sort(buffer);
-  return {buffer.tokens, buffer.targets, positions_, buffer.order, weights_, {}, step, buffer.samples};
+  return {buffer.tokens, buffer.targets, positions_, buffer.order, buffer.weights, {}, step, buffer.samples};
 }
 
 void Loader::check_ids(std::int64_t sample) const {

@@ -71,8 +71,8 @@ void write_gradients(DumpFile& file, Parts& parts, double scale) {
 
 void write_batches(DumpFile& file, const Launch& launch, std::int64_t steps) {
   const Deck& deck = launch.deck;
-  Loader loader(launch.data.train,
-                {deck.schedule.global_batch, deck.model.seq_len, deck.schedule.global_batch, 0, 1, deck.model.vocab});
+  Loader loader(launch.data.train, {deck.schedule.global_batch, deck.model.seq_len, deck.schedule.global_batch, 0, 1,
+                                    deck.model.vocab, launch.masked_token()});
   std::vector<std::int32_t> tokens, targets;
   std::vector<float> weights;
   for (std::int64_t n = 1; n <= steps; ++n) {
@@ -95,9 +95,9 @@ void dump_steps(Launch& launch, std::int64_t steps, const std::string& path) {
   const MpiComm& world = launch.place.world;
   const Measured measured = measure(launch.deck, launch.place.topology, launch.place.rank, launch.device->kind());
   Parts parts(launch.deck, launch.place, *launch.device, measured.scratch_bytes);
-  const std::unique_ptr<Loader> loader = make_loader(launch.deck, launch.place, launch.data.train);
+  const std::unique_ptr<Loader> loader = make_loader(launch, launch.data.train);
   Timers timers;
-  Trainer trainer(parts, *loader, nullptr, timers);
+  Trainer trainer(parts, *loader, timers);
   parts.params.initialise(parts.kernels, parts.stream, static_cast<std::uint64_t>(launch.deck.run.seed));
 
   DumpFile file(world, path);

@@ -48,6 +48,10 @@ void find_resume_point(Launch& out, bool samples_given) {
 
 }  // namespace
 
+std::int32_t Launch::masked_token() const {
+  return deck.data.mask_eod ? tokenizer->eod().value() : LoaderShape::no_token;
+}
+
 Launch launch(const std::string& deck_path, std::span<const std::string> overrides, const MpiComm& world, Start start) {
   const std::string text = share_deck_text(deck_path, overrides, world);
   Deck written;
@@ -55,6 +59,11 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
   agree(world, [&] {
     written = parse_deck(text, deck_path, overrides, {.ranks = world.size(), .built = true, .data = true});
     tokenizer = make_tokenizer(written.data.tokenizer);
+    require(
+        !written.data.mask_eod || tokenizer->eod().has_value(), ExitCode::configuration,
+        "data.mask_eod true, but data.tokenizer {} has no end-of-document token: name it with eod, or leave mask_eod "
+        "false",
+        written.data.tokenizer.file);
   });
   Launch out{.deck = resolve(written, tokenizer->vocab(), DeviceKind::cpu),
              .tokenizer = std::move(tokenizer),
@@ -74,11 +83,13 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
   return out;
 }
 
-std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::shared_ptr<const Dataset> dataset) {
+std::unique_ptr<Loader> make_loader(const Launch& launch, std::shared_ptr<const Dataset> dataset) {
+  const Deck& deck = launch.deck;
+  const Place& place = launch.place;
   return std::make_unique<Loader>(
-      std::move(dataset),
-      LoaderShape{deck.schedule.micro_batch, deck.model.seq_len, deck.schedule.global_batch,
-                  place.topology.index(data_axes, place.rank), place.topology.size(data_axes), deck.model.vocab});
+      std::move(dataset), LoaderShape{deck.schedule.micro_batch, deck.model.seq_len, deck.schedule.global_batch,
+                                      place.topology.index(data_axes, place.rank), place.topology.size(data_axes),
+                                      deck.model.vocab, launch.masked_token()});
 }
 
 }  // namespace llmtrain

@@ -8,10 +8,13 @@
 #include "llmtrain/base/agree.hpp"
 #include "llmtrain/base/clock.hpp"
 #include "llmtrain/base/digest.hpp"
+#include "llmtrain/base/process_clock.hpp"
+#include "llmtrain/base/signals.hpp"
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/checkpoint/saver.hpp"
 #include "llmtrain/config/dump.hpp"
 #include "llmtrain/data/loader.hpp"
+#include "llmtrain/driver/control.hpp"
 #include "llmtrain/driver/run_folder.hpp"
 #include "llmtrain/driver/state.hpp"
 #include "llmtrain/driver/trainer.hpp"
@@ -19,6 +22,7 @@
 #include "llmtrain/metrics/process_memory.hpp"
 #include "llmtrain/metrics/progress.hpp"
 #include "llmtrain/metrics/timing_table.hpp"
+#include "llmtrain/optim/skips.hpp"
 
 namespace llmtrain {
 
@@ -32,6 +36,11 @@ SpeedOfLight speed_of_light(const Launch& launch) {
   return light;
 }
 
+/// Before a save was measured: 100 MB a second for this rank's master weights and moments.
+double first_save_seconds(const MemoryPlan& plan) {
+  return static_cast<double>(plan.bytes(Segment::master) + plan.bytes(Segment::moments)) / 1e8;
+}
+
 class Run {
  public:
   Run(Launch& launch, Logger& log, std::int64_t scratch_bytes, const RunFolder& folder)
@@ -39,15 +48,16 @@ class Run {
         deck_(launch.deck),
         log_(log),
         parts_(deck_, launch.place, *launch.device, scratch_bytes),
-        train_(make_loader(deck_, launch.place, launch.data.train)),
-        valid_(launch.data.valid ? make_loader(deck_, launch.place, launch.data.valid) : nullptr),
-        trainer_(parts_, *train_, valid_.get(), timers_),
+        train_(make_loader(launch, launch.data.train)),
+        trainer_(parts_, *train_, timers_),
         light_(speed_of_light(launch)),
-        progress_(log, light_, deck_.output.log_every) {
-    if (launch.resumed) {
-      step_ = launch.resumed->state.step;
-      skipped_ = launch.resumed->state.counters.at("skipped");
-    }
+        progress_(log, light_, deck_.output.log_every),
+        last_(deck_.run.stop_after > 0 ? std::min(deck_.run.stop_after, deck_.run.steps) : deck_.run.steps),
+        step_(launch.resumed ? launch.resumed->state.step : 0),
+        skips_(deck_.optimizer.max_skipped, counter("skipped"), counter("skipped_in_a_row")),
+        control_(launch.place.world),
+        walltime_(deck_.run.max_walltime, first_save_seconds(parts_.plan)) {
+    for (const ValidSet& set : launch.data.valid) valid_.push_back({set.name, make_loader(launch, set.dataset)});
     if (launch.place.rank == 0 && deck_.output.metrics) metrics_.emplace(folder.metrics(), step_, log);
   }
 
@@ -62,21 +72,25 @@ class Run {
     log_.info("resumed from {} (step {})", launch_.resumed->checkpoint.folder.string(), step_);
   }
 
-  void loop() {
-    const std::int64_t stop =
-        deck_.run.stop_after > 0 ? std::min(deck_.run.stop_after, deck_.run.steps) : deck_.run.steps;
+  /// Trains to the last step or a request to stop; returns the exit code.
+  int loop() {
     const std::int64_t first = step_;
-    while (step_ < stop) {
+    StopReason stop;
+    while (step_ < last_ && !stop) {
+      control_.post(is_out_of_time());
       ++step_;
       StepRecord record = one_step();
-      if (is_evaluation(stop)) record.valid.emplace_back("valid", trainer_.evaluate());
+      stop = control_.read();
+      if (plans(step_).evaluation) evaluate(record);
       progress_.step(record);
       if (metrics_) metrics_->write(record);
-      const std::int64_t every = deck_.checkpoint.every;
-      if (every > 0 && step_ < stop && step_ % every == 0) save();
+      stop_if_diverged();
+      if (!stop && plans(step_).save) save(AfterFailure::go_on);
     }
-    const bool last = deck_.checkpoint.final || deck_.run.stop_after > 0;
-    if (deck_.checkpoint.every > 0 && last && (step_ > first || !launch_.resumed)) save();
+    if (step_ < last_) return leave(stop);
+    const bool wanted = deck_.checkpoint.final || deck_.run.stop_after > 0;
+    if (deck_.checkpoint.every > 0 && wanted && (step_ > first || !launch_.resumed)) save(AfterFailure::end);
+    return static_cast<int>(ExitCode::done);
   }
 
   void closing() {
@@ -85,8 +99,53 @@ class Run {
   }
 
  private:
-  bool is_evaluation(std::int64_t stop) const {
-    return valid_ != nullptr && deck_.data.eval_every > 0 && (step_ % deck_.data.eval_every == 0 || step_ == stop);
+  /// What a failed save means: a periodic one is tried again, the last one of a run is not.
+  enum class AfterFailure { go_on, end };
+
+  std::int64_t counter(const std::string& name) const {
+    if (!launch_.resumed) return 0;
+    const auto& counters = launch_.resumed->state.counters;
+    const auto found = counters.find(name);
+    return found == counters.end() ? 0 : found->second;
+  }
+
+  /// What follows step `n`, by the deck alone: it is the same however often the run is stopped and resumed.
+  Plans plans(std::int64_t n) const {
+    const std::int64_t eval_every = deck_.data.eval_every, save_every = deck_.checkpoint.every;
+    return {.evaluation = !valid_.empty() && eval_every > 0 && (n % eval_every == 0 || n == deck_.run.steps),
+            .save = save_every > 0 && n % save_every == 0 && n < last_};
+  }
+
+  /// Rank 0's clock decides, so that no two ranks see it differently.
+  bool is_out_of_time() const {
+    return launch_.place.rank == 0 && walltime_.is_over(process_seconds(), plans(step_ + 1), plans(step_ + 2));
+  }
+
+  /// Stopped before the last step: saves, and says why and with what exit code.
+  int leave(const StopReason& stop) {
+    const std::string why = stop.signal != 0 ? signal_name(stop.signal) : "run.max_walltime";
+    if (deck_.checkpoint.every == 0) {
+      log_.warning("stopped by {} after step {}; nothing is saved, for checkpoint.every is 0", why, step_);
+      return 128 + stop.signal;
+    }
+    log_.info("stopping after step {}: {}", step_, why);
+    save(AfterFailure::end);
+    return static_cast<int>(ExitCode::requeue);
+  }
+
+  void stop_if_diverged() const {
+    if (!skips_.too_many()) return;
+    throw AgreedError(ExitCode::diverged,
+                      fmt::format("step {}: {} updates in a row were skipped, more than optimizer.max_skipped {}: the "
+                                  "gradient is not finite any more; lower optimizer.lr, or resume from an earlier "
+                                  "checkpoint with another data.seed (checkpoint.allow: [data.seed])",
+                                  step_, skips_.in_a_row(), deck_.optimizer.max_skipped));
+  }
+
+  void evaluate(StepRecord& record) {
+    const Stopwatch watch;
+    for (const auto& [name, loader] : valid_) record.valid.emplace_back(name, trainer_.evaluate(*loader));
+    walltime_.took_evaluation(watch.seconds());
   }
 
   StepRecord one_step() {
@@ -97,31 +156,35 @@ class Run {
       trainer_.step(step_);
       scalars = trainer_.result();
     }
-    skipped_ += scalars.apply == 0 ? 1 : 0;
+    skips_.add(scalars.apply == 0);
+    if (scalars.apply == 0) log_.warning("{}", skips_.message(step_, scalars.loss, scalars.gradient_norm));
     const std::int64_t step_tokens = deck_.schedule.global_batch * deck_.model.seq_len;
     StepRecord record;
     record.seconds = watch.seconds();
+    walltime_.took_step(record.seconds);
     record.step = step_;
     record.steps = deck_.run.steps;
     record.tokens = step_ * step_tokens;
     record.loss = scalars.loss;
     record.lr = scalars.lr;
     record.grad_norm = scalars.gradient_norm;
-    record.skipped = skipped_;
+    record.skipped = skips_.total();
     record.tokens_per_second = static_cast<double>(step_tokens) / record.seconds;
     record.mfu = light_.mfu(record.tokens_per_second);
     record.memory_bytes = peak_resident_bytes();
     return record;
   }
 
-  void save() {
+  void save(AfterFailure after) {
     TimerRange range(timers_, "checkpoint");
+    const Stopwatch watch;
     CheckpointState state;
     state.step = step_;
     state.run_id = digest_of(to_yaml(deck_, DumpFor::run_id));
     state.deck = to_yaml(deck_, DumpFor::checkpoint);
     state.samples = deck_.data.samples;
-    state.counters["skipped"] = skipped_;
+    state.counters["skipped"] = skips_.total();
+    state.counters["skipped_in_a_row"] = skips_.in_a_row();
     state.identity["tokenizer"] = launch_.tokenizer->digest();
     try {
       StateMirror mirror(parts_, StatePart::owned);
@@ -133,10 +196,18 @@ class Run {
       log_.info("committed {} ({})", result.folder.string(), human_bytes(result.bytes));
     } catch (const AgreedError& error) {
       ++failed_saves_;
-      require(failed_saves_ < deck_.checkpoint.max_failed, ExitCode::io_error,
-              "{} saves in a row failed (checkpoint.max_failed), the last one: {}", failed_saves_, error.what());
+      if (after == AfterFailure::end) {
+        throw AgreedError(ExitCode::io_error, fmt::format("the checkpoint of step {}, the last of this run, failed: {}",
+                                                          step_, error.what()));
+      }
+      if (failed_saves_ >= deck_.checkpoint.max_failed) {
+        throw AgreedError(ExitCode::io_error, fmt::format("{} saves in a row failed (checkpoint.max_failed), the last "
+                                                          "one: {}",
+                                                          failed_saves_, error.what()));
+      }
       log_.warning("the checkpoint of step {} failed, training goes on: {}", step_, error.what());
     }
+    walltime_.took_save(watch.seconds());
   }
 
   Launch& launch_;
@@ -145,19 +216,22 @@ class Run {
   Timers timers_;
   Parts parts_;
   std::unique_ptr<Loader> train_;
-  std::unique_ptr<Loader> valid_;
+  std::vector<std::pair<std::string, std::unique_ptr<Loader>>> valid_;  ///< by name
   Trainer trainer_;
   SpeedOfLight light_;
   Progress progress_;
   std::optional<MetricsWriter> metrics_;
-  std::int64_t step_ = 0;  ///< updates done
-  std::int64_t skipped_ = 0;
+  const std::int64_t last_;  ///< step after which this run ends
+  std::int64_t step_;        ///< updates done
+  Skips skips_;
+  Control control_;
+  Walltime walltime_;
   std::int64_t failed_saves_ = 0;
 };
 
 }  // namespace
 
-void run_training(Launch& launch, Logger& log) {
+int run_training(Launch& launch, Logger& log) {
   // Plan, with nothing allocated, and say what will happen.
   const Measured measured = measure(launch.deck, launch.place.topology, launch.place.rank, launch.device->kind());
   const RunFolder folder = prepare_run_folder(launch);
@@ -167,8 +241,9 @@ void run_training(Launch& launch, Logger& log) {
 
   Run run(launch, log, measured.scratch_bytes, folder);
   run.initial_state();
-  run.loop();
+  const int code = run.loop();
   run.closing();
+  return code;
 }
 
 }  // namespace llmtrain

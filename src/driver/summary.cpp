@@ -26,7 +26,10 @@ std::string summary(const Launch& launch, const Measured& measured) {
                       grouped(counts.total), m.layers, m.hidden, m.heads, m.kv_heads, m.ffn, m.vocab,
                       m.tied ? ", tied" : "");
   text += fmt::format("  data     {} samples of {} tokens", grouped(launch.data.train->samples()), m.seq_len);
-  text += launch.data.valid ? fmt::format(", {} for validation\n", grouped(launch.data.valid->samples())) : "\n";
+  for (const ValidSet& set : launch.data.valid) {
+    text += fmt::format(", {} in {}", grouped(set.dataset->samples()), set.name);
+  }
+  text += launch.data.valid.empty() ? "; no evaluation\n" : " for evaluation\n";
   text += fmt::format("  memory   {} a rank\n", human_bytes(measured.plan.total()));
   for (int i = 0; i < segment_count; ++i) {
     const auto segment = static_cast<Segment>(i);

@@ -8,8 +8,7 @@
 
 namespace llmtrain {
 
-Trainer::Trainer(Parts& parts, Loader& train, Loader* valid, Timers& timers)
-    : parts_(parts), train_(train), valid_(valid), timers_(timers) {}
+Trainer::Trainer(Parts& parts, Loader& train, Timers& timers) : parts_(parts), train_(train), timers_(timers) {}
 
 void Trainer::upload(const MicroBatch& micro_batch, const Batch& batch) {
   const auto put = [&](Tensor tensor, const void* host) { parts_.device.upload(parts_.stream, tensor, host); };
@@ -45,12 +44,11 @@ StepTotals Trainer::read_totals() {
   return {totals[0], totals[1], totals[2], totals[3]};
 }
 
-double Trainer::evaluate() {
-  LLMTRAIN_CHECK(valid_ != nullptr);
+double Trainer::evaluate(Loader& valid) {
   TimerRange range(timers_, "evaluate");
   const std::int64_t a_step = parts_.micro_batches();
   run_evaluation(parts_, parts_.deck.data.eval_batches * a_step,
-                 [&](std::int64_t m, const Batch& batch) { upload(valid_->load(1 + m / a_step, m % a_step), batch); });
+                 [&](std::int64_t m, const Batch& batch) { upload(valid.load(1 + m / a_step, m % a_step), batch); });
   const StepTotals totals = read_totals();
   return totals.loss / totals.tokens;
 }

@@ -59,7 +59,13 @@ std::string exit_codes_help() {
     const std::string_view text = meaning(static_cast<ExitCode>(number));
     if (!text.empty()) out += fmt::format("  {:>3}  {}\n", number, text);
   }
-  return out;
+  return out +
+         "  128+n  ended by signal n, at once\n\n"
+         "While training, the first SIGUSR1, SIGUSR2 or SIGTERM at any rank, or SIGUSR1 or SIGUSR2 at mpirun, which\n"
+         "passes it on, makes all ranks stop after the same step, save and return 75; a second one ends the program "
+         "at\n"
+         "once, without a save. SIGTERM at mpirun cannot be honoured: Open MPI 4 then kills the ranks within about a\n"
+         "second and returns 1. So let the scheduler send SIGUSR1, or set run.max_walltime.\n";
 }
 
 std::string key_help(const Key& key) {

@@ -8,8 +8,7 @@ namespace llmtrain {
 int tool_train(const MpiComm& world, Arguments arguments) {
   Launch start = launch(arguments[0], arguments.subspan(1), world, Start::resume);
   Logger log(world.rank());
-  run_training(start, log);
-  return 0;
+  return run_training(start, log);
 }
 
 }  // namespace llmtrain

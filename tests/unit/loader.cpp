@@ -95,6 +95,24 @@ TEST_CASE("positions, weights and the stable sorting permutation") {
   CHECK(std::equal(expected.begin(), expected.end(), batch.order.begin()));
 }
 
+TEST_CASE("the target after the masked token has no weight, whatever the layout") {
+  const TestFolder folder;
+  write_set(folder / "set", {300}, 1000, 7);
+  const auto train = open_training_data(data_of(folder / "set"), run_of(2), 10, 4, 1000).train;
+  for (const std::int64_t micro_batch : {1, 2, 4}) {
+    Loader loader(train, {micro_batch, 10, 4, 0, 1, 1000, 3});
+    for (std::int64_t m = 0; m < loader.micro_batches(); ++m) {
+      const MicroBatch batch = loader.load(1, m);
+      std::int64_t masked = 0;
+      for (std::size_t i = 0; i < batch.tokens.size(); ++i) {
+        CHECK(batch.weights[i] == (batch.tokens[i] == 3 ? 0.0F : 1.0F));
+        masked += batch.weights[i] == 0 ? 1 : 0;
+      }
+      CHECK(masked > 0);
+    }
+  }
+}
+
 TEST_CASE("a micro-batch stays as it was while the next one is loaded, and loading again gives the same") {
   const TestFolder folder;
   write_set(folder / "set", {500});
@@ -164,26 +182,27 @@ TEST_CASE("sizes and seeds of train and valid") {
   const auto opened = open_training_data(data, run_of(10), 4, 8, 1000);
   CHECK(opened.warnings.empty());
   CHECK(opened.train->samples() >= 80);
-  REQUIRE(opened.valid);
-  CHECK(opened.valid->samples() >= 24);
+  REQUIRE(opened.valid.size() == 1);
+  CHECK(opened.valid[0].name == "valid");
+  CHECK(opened.valid[0].dataset->samples() >= 24);
   // The two parts share no sequence.
   std::set<std::int64_t> train;
   for (std::int64_t i = 0; i < opened.train->index().sequences().size(); ++i)
     train.insert(opened.train->index().sequences()[i]);
   CHECK(train == std::set<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7});
-  CHECK(opened.valid->index().sequences()[0] >= 8);
+  CHECK(opened.valid[0].dataset->index().sequences()[0] >= 8);
 
   // valid's order depends on neither run.steps nor eval_every
   data.eval_every = 1;
   const auto longer = open_training_data(data, run_of(500), 4, 8, 1000);
   Row a(5), b(5);
   for (std::int64_t i = 0; i < 24; ++i) {
-    opened.valid->sample(i, a);
-    longer.valid->sample(i, b);
+    opened.valid[0].dataset->sample(i, a);
+    longer.valid[0].dataset->sample(i, b);
     CHECK(a == b);
   }
   data.eval_every = 0;
-  CHECK_FALSE(open_training_data(data, run_of(10), 4, 8, 1000).valid);
+  CHECK(open_training_data(data, run_of(10), 4, 8, 1000).valid.empty());
 
   // data.seed 0 means run.seed; data.samples fixes the order against run.steps
   const auto first_rows = [&](std::int64_t run_seed, std::int64_t data_seed, std::int64_t samples, std::int64_t steps) {
@@ -227,7 +246,7 @@ TEST_CASE("sets and parts that are too small") {
   const auto opened = open_training_data(data_of(folder / "ten", "9998,0.002,0.002"), run_of(10), 4, 2, 1000);
   CHECK(std::chrono::steady_clock::now() - started < std::chrono::seconds(1));
   CHECK(opened.train);
-  CHECK_FALSE(opened.valid);
+  CHECK(opened.valid.empty());
   REQUIRE(opened.warnings.size() == 1);
   CHECK(opened.warnings[0].find("evaluation is off") != std::string::npos);
   // a share of nothing was asked for: no warning
@@ -243,8 +262,20 @@ TEST_CASE("data.valid takes the place of the split") {
   data.valid = {{folder / "valid", 0}};
   const auto opened = open_training_data(data, run_of(1), 4, 2, 1000);
   CHECK(opened.train->index().sequences().size() % 2 == 0);
-  REQUIRE(opened.valid);
-  CHECK(opened.valid->source().prefix() == folder / "valid");
+  REQUIRE(opened.valid.size() == 1);
+  CHECK(opened.valid[0].name == "valid");
+  CHECK(opened.valid[0].dataset->source().prefix() == folder / "valid");
+
+  // Several sets: each whole, in the deck's order, by the last part of the prefix where that tells them apart.
+  std::filesystem::create_directory(folder / "b");
+  write_set(folder / "b/valid", {40});
+  data.valid = {{folder / "b/valid", 0}, {folder / "train", 0}, {folder / "valid", 0}};
+  const auto several = open_training_data(data, run_of(1), 4, 2, 1000).valid;
+  REQUIRE(several.size() == 3);
+  CHECK(several[0].name == folder / "b/valid");
+  CHECK(several[1].name == "train");
+  CHECK(several[2].name == folder / "valid");
+  CHECK(several[0].dataset->source().tokens() == 40);
   data.valid = {{folder / "tiny", 0}};
   CHECK_FAILS(open_training_data(data, run_of(1), 4, 2, 1000), 65, "tiny");
   data.valid = {{folder / "none", 0}};
@@ -263,8 +294,8 @@ TEST_CASE("what a deck asks wrongly is said before any file is opened") {
   data.train.push_back({"b", 0});
   CHECK_FAILS(open_training_data(data, run_of(1), 4, 2, 1000), 78, "blends");
   data = data_of("a");
-  data.mask_eod = true;
-  CHECK_FAILS(open_training_data(data, run_of(1), 4, 2, 1000), 78, "mask_eod");
+  data.document_mask = true;
+  CHECK_FAILS(open_training_data(data, run_of(1), 4, 2, 1000), 78, "document_mask");
   data.train.clear();
   CHECK_FAILS(open_training_data(data, run_of(1), 4, 2, 1000), 78, "data.train");
 }

@@ -39,15 +39,22 @@ class Dataset {
   SampleIndex index_;
 };
 
+/// A set that is evaluated by itself.
+struct ValidSet {
+  std::string
+      name;  ///< "valid" for the split's part; else the last part of the prefix, or all of it where two are equal
+  std::shared_ptr<const Dataset> dataset;
+};
+
 /// What a run reads.
 struct TrainingData {
   std::shared_ptr<const Dataset> train;
-  std::shared_ptr<const Dataset> valid;  ///< null: no evaluation
-  std::vector<std::string> warnings;     ///< for the log, one line each
+  std::vector<ValidSet> valid;        ///< in the deck's order; empty: no evaluation
+  std::vector<std::string> warnings;  ///< for the log, one line each
 };
 
-/// Opens the data of a deck. Train has at least data.samples (else run.steps x global_batch) samples; valid at least
-/// data.eval_batches x global_batch, from data.valid or else from the split; the seed is data.seed, else run.seed.
+/// Opens the data of a deck. Train has at least data.samples (else run.steps x global_batch) samples; each valid
+/// set at least data.eval_batches x global_batch, from data.valid or else from the split; the seed is data.seed, else run.seed.
 /// Evaluation is off, with a warning, where the validation part of the split is too small for one sample.
 /// A set whose sidecar records an id outside `vocab` is refused here; other sets are checked as they are read.
 /// Throws Error(configuration) for what the deck asks wrongly, before any file is opened; Error(missing_input or

@@ -20,7 +20,10 @@ struct LoaderShape {
   std::int64_t global_batch = 1;
   int data_rank = 0;
   int data_size = 1;
-  std::int64_t vocab = 0;  ///< true vocabulary: ids are checked against it
+  std::int64_t vocab = 0;                ///< true vocabulary: ids are checked against it
+  std::int32_t masked_token = no_token;  ///< the target after this id has no weight (data.mask_eod)
+
+  static constexpr std::int32_t no_token = -1;
 };
 
 /// One micro-batch on the host; each span is [micro_batch * seq_len], sequence after sequence.
@@ -29,7 +32,7 @@ struct MicroBatch {
   std::span<const std::int32_t> targets;    ///< the token after each
   std::span<const std::int32_t> positions;  ///< 0 to seq_len - 1 in every sequence
   std::span<const std::int32_t> order;      ///< the stable permutation that sorts `tokens` by id
-  std::span<const float> weights;           ///< of each target in the loss
+  std::span<const float> weights;           ///< of each target in the loss: 1, or 0 where the token is the masked one
   std::span<const std::int32_t> starts;     ///< first token of each document; empty: no document mask
   std::int64_t step = 0;
   std::span<const std::int64_t> samples;  ///< [micro_batch]: number of each row in the run, not counted round
@@ -54,6 +57,7 @@ class Loader {
   struct Buffer {
     std::vector<std::int32_t> tokens, targets, order;  // each [micro_batch * seq_len]
     std::vector<std::int64_t> samples;                 // [micro_batch]
+    std::vector<float> weights;                        // [micro_batch * seq_len]
   };
   void check_ids(std::int64_t sample) const;
   void sort(Buffer& buffer);
@@ -65,7 +69,6 @@ class Loader {
   std::vector<std::int32_t> row_;        // [seq_len + 1]
   std::vector<std::int32_t> places_;     // [vocab], of the counting sort
   std::vector<std::int32_t> positions_;  // [micro_batch * seq_len], the same for every micro-batch
-  std::vector<float> weights_;           // likewise: every sample is full, so every target counts
 };
 
 }  // namespace llmtrain

@@ -32,6 +32,9 @@ struct Launch {
   std::unique_ptr<Device> device;
   std::vector<std::string> warnings;  ///< for the log
   std::vector<std::string> protect;   ///< damaged step folders, never pruned
+
+  /// The id whose next token has no weight in the loss (data.mask_eod), or LoaderShape::no_token.
+  std::int32_t masked_token() const;
 };
 
 /// What start-up looks for besides the deck.
@@ -45,7 +48,7 @@ enum class Start {
 Launch launch(const std::string& deck_path, std::span<const std::string> overrides, const MpiComm& world, Start start);
 
 /// This rank's loader over a dataset of the launch.
-std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::shared_ptr<const Dataset> dataset);
+std::unique_ptr<Loader> make_loader(const Launch& launch, std::shared_ptr<const Dataset> dataset);
 
 /// "What will this run do?": layout, parameters, tokens a step, memory, files.
 std::string summary(const Launch& launch, const Measured& measured);

@@ -11,15 +11,15 @@ namespace llmtrain {
 
 class Trainer {
  public:
-  /// `valid` may be null. All arguments outlive the trainer.
-  Trainer(Parts& parts, Loader& train, Loader* valid, Timers& timers);
+  /// All arguments outlive the trainer.
+  Trainer(Parts& parts, Loader& train, Timers& timers);
 
   /// Issues update `n` (1-based). Its numbers are ready when result() is called, best one step later.
   void step(std::int64_t n);
   /// The numbers of the last step; waits for it.
   StepScalars result();
-  /// Mean loss over the validation set's first data.eval_batches global batches; always the same ones.
-  double evaluate();
+  /// Mean loss over the first data.eval_batches global batches of `valid`; always the same ones.
+  double evaluate(Loader& valid);
   /// What update `n` is given.
   StepInputs inputs(std::int64_t n) const;
   /// Forward, backward and reduction of step `n`'s data without update; returns the totals over all ranks.
@@ -31,7 +31,6 @@ class Trainer {
 
   Parts& parts_;
   Loader& train_;
-  Loader* valid_;
   Timers& timers_;
   std::array<double, step_scalars_size> scalars_{};
 };

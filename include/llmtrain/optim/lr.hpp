@@ -8,8 +8,13 @@
 
 namespace llmtrain {
 
-/// lr of update t (1-based). Warm-up over w = warmup_steps updates: lr t / w for t <= w. Then to update D = decay_steps
-/// (0 = `steps`), cosine: min_lr + (lr - min_lr)(1 + cos(pi (t - w) / (D - w))) / 2, and min_lr from t = D on.
+/// lr of update t (1-based), with w = warmup_steps, D = decay_steps (0 = `steps`) and F = final_decay_steps (0 = D / 10,
+/// rounded down, at least 1). min_lr from t = D on, exactly, but for constant.
+///   t <= w     lr t / w, or with warm-up log: lr ln(t + 1) / ln(w + 1)
+///   cosine     min_lr + (lr - min_lr)(1 + cos(pi (t - w) / (D - w))) / 2
+///   linear     min_lr + (lr - min_lr)(D - t) / (D - w)
+///   constant   lr
+///   wsd        lr; over the last F updates, which never reach into the warm-up, min_lr + (lr - min_lr)(D - t) / F
 double learning_rate(const OptimizerConfig& config, std::int64_t steps, std::int64_t t);
 
 }  // namespace llmtrain
