@@ -53,7 +53,8 @@ StepFolders list_step_folders(const std::filesystem::path& checkpoints_dir) {
   StepFolders folders;
   std::error_code error;
   std::filesystem::directory_iterator entry(checkpoints_dir, error);
-  if (error == std::errc::no_such_file_or_directory) return folders;
+  // Where a file stands in the way there are no steps either; who wants to write says what is wrong with the path.
+  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) return folders;
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     std::error_code unreadable;
     if (!entry->is_directory(unreadable)) continue;

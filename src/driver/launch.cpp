@@ -25,7 +25,9 @@ std::string share_deck_text(const std::string& path, std::span<const std::string
 void find_resume_point(Launch& out, bool samples_given) {
   const MpiComm& world = out.place.world;
   Resume found = find_checkpoint(world, out.deck.checkpoint.resume, out.deck.checkpoint.dir);
-  out.warnings = std::move(found.notes);
+  for (const std::string& note : found.notes) {
+    out.warnings.push_back(note.substr(note.starts_with("warning: ") ? 9 : 0));  // the log says so itself
+  }
   out.protect = std::move(found.damaged);
   if (!found.checkpoint) return;
   CheckpointState state = read_checkpoint_state(world, *found.checkpoint);

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# ranks: 3
+# What a user can get wrong: one clear message that names the place, the documented exit code, and no file is lost.
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from cli import DECK, PROGRAM, WORK, check, command, finish, metrics, prepare, run  # noqa: E402
+
+os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
+os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+OFTEN = DECK.replace("steps: 20", "steps: 4").replace("eval_every: 7", "eval_every: 2").replace("every: 8", "every: 2")
+
+
+def alone(*overrides, **settings):
+    """Exit code and standard error of the program without mpirun."""
+    env = {**os.environ, **settings.pop("env", {})}
+    done = subprocess.run([PROGRAM, "work/deck.yaml", *overrides], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=300, env=env, **settings)
+    return done.returncode, done.stderr
+
+
+def tree(folder):
+    return {path: path.read_bytes() for path in sorted(Path(folder).rglob("*")) if path.is_file()}
+
+
+def refused(what, code, parts, *overrides, lines=1, **settings):
+    """The program refuses with this code and a message of so many lines that holds the parts; no file changes."""
+    before = tree(WORK)
+    got, err = alone(*overrides, **settings)
+    shown = err.splitlines()
+    good = got == code and len(shown) == lines and all(part in err for part in parts)
+    check(good, f"{what}: {code}, {lines} line(s) with {parts}" + ("" if good else f"\n      got {got}: {err}"))
+    changed = [str(path) for path, content in before.items() if not path.is_file() or path.read_bytes() != content]
+    check(not changed, f"{what}: no file is lost {changed or ''}")
+
+
+def broken_data():
+    idx, raw = (Path(f"work/text_text_document.{end}").read_bytes() for end in ("idx", "bin"))
+    cases = [
+        ("missing .idx", 66, None, raw, ".idx"),
+        ("missing .bin", 66, idx, None, ".bin"),
+        ("empty .idx", 65, b"", raw, ".idx"),
+        ("empty .bin", 65, idx, b"", ".idx"),  # named by the index entry that it does not hold
+        ("truncated .idx", 65, idx[:-5], raw, ".idx"),
+        ("truncated header", 65, idx[:20], raw, ".idx"),
+        ("truncated .bin", 65, idx, raw[:-2], ".idx"),
+        ("foreign .idx", 65, b"PK\3\4" + bytes(range(200)), raw, ".idx"),
+        ("text as .idx", 65, b'{"text": "hello"}\n' * 30, raw, ".idx"),
+        ("unknown version", 65, idx[:9] + b"\7" + idx[10:], raw, ".idx"),
+        ("unknown token type", 65, idx[:17] + b"\77" + idx[18:], raw, ".idx"),
+        ("count too large", 65, idx[:18] + b"\xff" * 8 + idx[26:], raw, ".idx"),
+    ]
+    for what, code, index, tokens, part in cases:
+        for end, content in (("idx", index), ("bin", tokens)):
+            path = WORK / f"bad.{end}"
+            path.unlink(missing_ok=True)
+            if content is not None:
+                path.write_bytes(content)
+        refused(what, code, ["bad" + part], "run.dir=work/none", "data.train=[work/bad]")
+        refused(what + " for evaluation", code, ["bad" + part], "run.dir=work/none", "data.valid=[work/bad]")
+    check(not (WORK / "none").exists(), "a run that is refused makes no folder")
+
+
+def unusable_data():
+    refused("id outside the vocabulary", 65, ["text_text_document", "256", "100"], "run.dir=work/none",
+            "model.vocab=100")
+    for end in ("idx", "bin"):
+        shutil.copy(f"work/text_text_document.{end}", f"work/plain.{end}")  # without what preprocess noted of it
+    refused("id outside the vocabulary, found while reading", 65, ["plain: sequence", "vocabulary is 100"],
+            "run.dir=work/found", "model.vocab=100", "data.train=[work/plain]")
+    refused("shorter than a sample", 65, ["seq_len + 1 = 100001"], "run.dir=work/none", "model.seq_len=100000")
+    refused("a set named twice", 78, ["names 'a' twice"], "run.dir=work/none", "data.valid=[a, a]")
+    refused("an impossible split", 65, ["training part"], "run.dir=work/none", "data.split='0.0001,99,0'")
+
+
+def folders():
+    (WORK / "file").write_text("kept\n")
+    refused("run folder below a file", 73, ["work/file"], "run.dir=work/file/run")
+    refused("run folder that is a file", 73, ["work/file"], "run.dir=work/file")
+    refused("checkpoints below a file", 73, ["work/file"], "run.dir=work/elsewhere", "checkpoint.dir=work/file/x")
+    locked = WORK / "locked"
+    locked.mkdir()
+    locked.chmod(0o555)
+    user = {"user": 65534, "group": 65534} if os.geteuid() == 0 else {}
+    try:
+        reaches = subprocess.run([PROGRAM, "--version"], stdout=subprocess.DEVNULL, **user).returncode == 0
+    except PermissionError:
+        reaches = False
+    if reaches:
+        refused("unwritable folder", 73, ["work/locked"], "run.dir=work/locked/run", **user)
+    else:
+        print("skip  unwritable folder: another user cannot start the program here")
+
+
+def another_run():
+    code, err = alone("run.dir=work/mine")
+    check(code == 0, f"a run to stand in the way {err}")
+    refused("folder of another run", 84, ["run.seed", "stored 1234", "now 5"], "run.dir=work/mine", "run.seed=5",
+            "data.seed=1234", lines=3)
+    refused("resume never", 73, ["run.overwrite"], "run.dir=work/mine", "checkpoint.resume=never")
+    code, err = alone("run.dir=work/bare", "checkpoint.every=0")
+    check(code == 0, f"a run without checkpoints {err}")
+    refused("folder of another run without checkpoints", 73, ["another run"], "run.dir=work/bare", "checkpoint.every=0",
+            "run.seed=5")
+
+
+def damaged_shards():
+    shutil.copytree("work/mine", "work/damaged")
+    saves = Path("work/damaged/checkpoints")
+    shard = saves / "step-00000004" / "shard-00000.h5"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 4
+    shard.write_bytes(content)
+    refused("damaged shard, named", 83, ["shard-00000.h5"], "run.dir=work/damaged",
+            "checkpoint.resume=work/damaged/checkpoints/step-00000004")
+    code, err = alone("run.dir=work/damaged")
+    check(code == 0 and "step-00000004" in err, f"damaged shard: the step before is taken, with a warning {code} {err}")
+    check(metrics("damaged") == metrics("mine"), "damaged shard: and the run ends as if nothing had been")
+    shutil.copytree("work/mine", "work/lost")
+    for path in Path("work/lost/checkpoints").glob("step-*/shard-00000.h5"):
+        path.write_bytes(path.read_bytes()[:-100])
+    refused("only damaged shards: no fresh start", 83, ["step-00000004", "step-00000002"], "run.dir=work/lost")
+
+
+def worlds():
+    got = subprocess.run(command(3, "none"), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                         timeout=300)
+    said = got.stderr.count("global_batch 8 is not divisible by schedule.micro_batch x data = 2 x 3 = 6")
+    check(got.returncode == 78 and said == 1, f"three ranks: 78, once ({got.returncode}, {said})")
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+        refused(f"another MPI's launcher ({name})", 78, [name + "=4", "Open MPI"], "run.dir=work/none", env={name: "4"})
+
+
+def environment():
+    for name in ("de_DE.UTF-8", "no_SUCH.locale"):
+        code, err = alone("run.dir=work/locale", "run.overwrite=true", "checkpoint.resume=never", env={"LC_ALL": name})
+        check(code == 0 and metrics("locale") == metrics("mine"), f"LC_ALL={name} changes nothing {err}")
+
+
+def divergence():
+    """Weights that grow ten thousandfold a step overflow; then every update is skipped."""
+    grows = ("optimizer.lr=100", "optimizer.weight_decay=100", "optimizer.schedule=constant", "optimizer.warmup_steps=0",
+             "run.steps=40", "optimizer.max_skipped=3", "checkpoint.every=100", "data.eval_every=0")
+    text = run(2, "grows", *grows, code=80)
+    lines = metrics("grows")
+    first = next(line["step"] for line in lines if line["skipped"] == 1)
+    check([line["skipped"] for line in lines[first - 1:]] == [1, 2, 3, 4], "each skip is counted, the fourth is the end")
+    for number in range(4):
+        part = f"step {first + number}: update skipped"
+        check(text.count(part) == 1, f"one warning for the skip at step {first + number}")
+    check("more than optimizer.max_skipped 3" in text, "80 says why")
+    check(not list((WORK / "grows").glob("checkpoints/step-*")), "what diverged is not saved")
+    run(2, "again", *grows, f"run.stop_after={first + 1}")
+    run(2, "again", *grows, code=80)
+    check(metrics("again") == lines, "the count in a row goes on over a resume")
+
+
+prepare(OFTEN)
+broken_data()
+unusable_data()
+folders()
+another_run()
+damaged_shards()
+worlds()
+environment()
+divergence()
+finish()
