@@ -6,6 +6,7 @@
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/driver/resume.hpp"
+#include "llmtrain/model/shapes.hpp"
 
 namespace llmtrain {
 
@@ -25,7 +26,7 @@ std::string share_deck_text(const std::string& path, std::span<const std::string
 void find_resume_point(Launch& out, bool samples_given) {
   const MpiComm& world = out.place.world;
   Resume found = find_checkpoint(world, out.deck.checkpoint.resume, out.deck.checkpoint.dir);
-  out.warnings = std::move(found.notes);
+  out.warnings.insert(out.warnings.end(), found.notes.begin(), found.notes.end());
   out.protect = std::move(found.damaged);
   if (!found.checkpoint) return;
   CheckpointState state = read_checkpoint_state(world, *found.checkpoint);
@@ -64,6 +65,8 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
              .device = make_cpu_device(thread_count(written.run.threads, world.split_by_node().size())),
              .warnings = {},
              .protect = {}};
+  const std::string caution = out.device->caution(data_dtype(out.deck.precision.compute));
+  if (!caution.empty()) out.warnings.push_back(caution);
   if (start == Start::resume) find_resume_point(out, written.data.samples > 0);
   agree(world, [&] {
     const Deck& deck = out.deck;
