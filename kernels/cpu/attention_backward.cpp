@@ -74,8 +74,8 @@ void load_keys(Buffers<StatsType<T>>& s, const Call<T>& call, std::int64_t batch
 
 /// Turns raw products and d_p of query row `i` (in its block) and key panel `j` into probabilities and d_s.
 template <class T>
-void finish_row(Buffers<StatsType<T>>& s, const Call<T>& call, const Pair<T>& pair, std::int64_t i, std::int64_t j, StatsType<T> log2_sum,
-                StatsType<T> delta) {
+void finish_row(Buffers<StatsType<T>>& s, const Call<T>& call, const Pair<T>& pair, std::int64_t i, std::int64_t j,
+                StatsType<T> log2_sum, StatsType<T> delta) {
   using S = StatsType<T>;
   const std::int64_t query = pair.q0 + i;
   const S first = static_cast<S>(pair.visible.first(query) - pair.k0 - j);
@@ -106,7 +106,8 @@ void finish_row(Buffers<StatsType<T>>& s, const Call<T>& call, const Pair<T>& pa
 
 /// Probabilities and d_s of key panel `j`; rows before `from` see none of its keys and become 0.
 template <class T>
-void score_panel(Buffers<StatsType<T>>& s, const Call<T>& call, const Pair<T>& pair, std::int64_t from, std::int64_t j) {
+void score_panel(Buffers<StatsType<T>>& s, const Call<T>& call, const Pair<T>& pair, std::int64_t from,
+                 std::int64_t j) {
   using S = StatsType<T>;
   constexpr std::int64_t width = Buffers<S>::width;
   for (std::int64_t i = 0; i < from; ++i) {
@@ -180,8 +181,8 @@ void add_pair(Buffers<StatsType<T>>& s, const Call<T>& call, const Pair<T>& pair
 
 /// All pairs of one block of keys; overwrites its d_k and d_v.
 template <class T>
-void add_key_block(Buffers<StatsType<T>>& s, const Call<T>& call, std::int64_t batch, std::int64_t kv_head, std::int64_t k0,
-                   Wanted wanted) {
+void add_key_block(Buffers<StatsType<T>>& s, const Call<T>& call, std::int64_t batch, std::int64_t kv_head,
+                   std::int64_t k0, Wanted wanted) {
   using S = StatsType<T>;
   const AttentionShape& shape = call.options.shape;
   const std::int64_t keys = std::min(key_block, shape.sequence - k0);
@@ -213,7 +214,8 @@ void run_by_head(const Call<T>& call) {
 #pragma omp parallel for schedule(dynamic) if (is_large(shape))
   for (std::int64_t task = 0; task < shape.batch * shape.kv_heads; ++task)
     for (std::int64_t k0 = 0; k0 < shape.sequence; k0 += key_block)
-      add_key_block(thread_buffers<StatsType<T>>(), call, task / shape.kv_heads, task % shape.kv_heads, k0, {true, true});
+      add_key_block(thread_buffers<StatsType<T>>(), call, task / shape.kv_heads, task % shape.kv_heads, k0,
+                    {true, true});
 }
 
 /// Two passes, over blocks of keys (d_k, d_v) and of queries (d_q): seven products a pair, many tasks.

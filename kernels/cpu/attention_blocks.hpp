@@ -9,9 +9,9 @@
 #include <numbers>
 #include <utility>
 
+#include "common/element.hpp"
 #include "cpu/attention.hpp"
 #include "cpu/tile.hpp"
-#include "common/element.hpp"
 
 namespace llmtrain::attention {
 

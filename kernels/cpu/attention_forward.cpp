@@ -67,8 +67,8 @@ Vector<T> finish_scores(T* p, std::int64_t keys, T j0, Vector<T> first, Vector<T
 
 /// One panel of queries against `keys` keys from j0 on: scores, online softmax, out += P V.
 template <class T>
-void attend(Buffers<StatsType<T>>& s, const QueryBlock<T>& block, std::int64_t index, std::int64_t j0, std::int64_t keys,
-            bool mask) {
+void attend(Buffers<StatsType<T>>& s, const QueryBlock<T>& block, std::int64_t index, std::int64_t j0,
+            std::int64_t keys, bool mask) {
   using S = StatsType<T>;
   constexpr std::int64_t width = simd::panel<S>;
   const std::int64_t dim = block.head_dim;
@@ -165,8 +165,8 @@ void forward(const Tensor& out, const Tensor& lse, const Tensor& q, const Tensor
     const std::int64_t batch = task / blocks / shape.heads;
     attend_block<T>(*buffers, {head_of<T>(q, shape, batch, head), head_of<T>(k, shape, batch, head / group),
                                head_of<T>(v, shape, batch, head / group), head_of<T>(out, shape, batch, head),
-                               stats_of<StatsType<T>>(lse, shape, batch, head), visible_of(starts, options, batch), rule,
-                               shape.head_dim, begin, std::min(query_block, shape.sequence - begin)});
+                               stats_of<StatsType<T>>(lse, shape, batch, head), visible_of(starts, options, batch),
+                               rule, shape.head_dim, begin, std::min(query_block, shape.sequence - begin)});
   }
 }
 

@@ -73,10 +73,10 @@ void multiply_block(Panels& panels, GemmForm form, GemmShape at, GemmShape size,
   const Tensor sums = narrow ? panels.d.take(size.m, size.n) : target;
   for (std::int64_t k = 0; k < k_total; k += block) {
     const std::int64_t depth = std::min(block, k_total - k);
-    const Tensor left = panels.a.widened(form == GemmForm::tn ? part(a, k, at.m, depth, size.m)
-                                                              : part(a, at.m, k, size.m, depth));
-    const Tensor right = panels.b.widened(form == GemmForm::nt ? part(b, at.n, k, size.n, depth)
-                                                               : part(b, k, at.n, depth, size.n));
+    const Tensor left =
+        panels.a.widened(form == GemmForm::tn ? part(a, k, at.m, depth, size.m) : part(a, at.m, k, size.m, depth));
+    const Tensor right =
+        panels.b.widened(form == GemmForm::nt ? part(b, at.n, k, size.n, depth) : part(b, k, at.n, depth, size.n));
     const bool first = k == 0 && (narrow || write == Write::overwrite);
     gemm_dnnl(form, {size.m, size.n, depth}, sums, left, right, first ? Write::overwrite : Write::accumulate);
   }

@@ -19,8 +19,8 @@ struct Bf16 {
   LLMTRAIN_INLINE explicit Bf16(float value) : bits(rounded(value)) {}
   LLMTRAIN_INLINE explicit Bf16(double value) : bits(rounded(to_odd(value))) {}
   template <class Integer>
-    requires std::is_integral_v<Integer>
-  LLMTRAIN_INLINE explicit Bf16(Integer value) : Bf16(static_cast<double>(value)) {}
+  requires std::is_integral_v<Integer> LLMTRAIN_INLINE explicit Bf16(Integer value)
+      : Bf16(static_cast<double>(value)) {}
 
   LLMTRAIN_INLINE operator float() const { return bits_as<float>(static_cast<std::uint32_t>(bits) << 16); }
 
