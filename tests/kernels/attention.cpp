@@ -70,7 +70,7 @@ struct Case {
   Buffer<StatsOf<T>> delta{{shape.heads, tokens}};
 };
 
-/// Plain loops over all pairs of tokens, in fp64.
+/// Plain loops over all pairs of tokens, in fp64. The case's forward has run: gradients are those of its output as stored.
 struct Reference {
   std::vector<double> out, lse, d_qkv;
 
@@ -112,7 +112,7 @@ struct Reference {
     for (std::int64_t d = 0; d < dim; ++d) {
       for (std::int64_t j = first; j <= i; ++j)
         o[d] += score[static_cast<std::size_t>(j - first)] / sum * c.qkv.at(base + j, v_at + d);
-      delta += o[d] * c.d_out.at(row, q_at + d);
+      delta += static_cast<double>(c.out.at(row, q_at + d)) * static_cast<double>(c.d_out.at(row, q_at + d));
     }
     for (std::int64_t j = first; j <= i; ++j) {
       const auto at = static_cast<std::size_t>(j - first);
@@ -136,8 +136,8 @@ void check_setup(const Setup& setup) {
   INFO("batch ", s.batch, " sequence ", s.sequence, " heads ", s.heads, "/", s.kv_heads, " head_dim ", s.head_dim,
        " window ", setup.window, " cap ", setup.soft_cap, " documents ", setup.documents);
   Case<T> c(setup, static_cast<std::uint64_t>(s.sequence * 31 + s.head_dim));
-  const Reference expected(c);
   c.forward();
+  const Reference expected(c);
   check_close("out", c.out, expected.out, 2 * tolerance<T>);
   check_close("lse", c.lse, expected.lse, tolerance<T>);
   c.backward();
