@@ -16,7 +16,13 @@ namespace {
 
 Deck tiny_deck() {
   Deck deck;
-  deck.model = {.layers = 1, .hidden = 16, .heads = 2, .kv_heads = 1, .head_dim = 8, .ffn = 24, .seq_len = 8};
+  deck.model.layers = 1;
+  deck.model.hidden = 16;
+  deck.model.heads = 2;
+  deck.model.kv_heads = 1;
+  deck.model.head_dim = 8;
+  deck.model.ffn = 24;
+  deck.model.seq_len = 8;
   deck.model.vocab = 20;
   deck.model.vocab_multiple = 16;
   deck.schedule.micro_batch = 1;
