@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Elements of tensors in memory and the type they are computed in. A narrower element type (bf16) is added here: one
+/// Elements of tensors in memory and the type they are computed in. Another element type is added here: one
 /// specialisation of Element, and every kernel template takes it.
 #pragma once
 
+#include "llmtrain/base/bf16.hpp"
 #include "llmtrain/base/inline.hpp"
 
 namespace llmtrain {
@@ -17,6 +18,10 @@ struct Element<float> {
 template <>
 struct Element<double> {
   using Stats = double;
+};
+template <>
+struct Element<Bf16> {
+  using Stats = float;
 };
 template <class T>
 using StatsType = typename Element<T>::Stats;

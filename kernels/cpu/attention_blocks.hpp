@@ -9,6 +9,7 @@
 #include <numbers>
 #include <utility>
 
+#include "common/element.hpp"
 #include "cpu/attention.hpp"
 #include "cpu/tile.hpp"
 
@@ -18,8 +19,8 @@ inline constexpr std::int64_t key_block = 96;  // a multiple of every panel widt
 
 /// Throws for what the kernels cannot do.
 inline void check_attention(const AttentionOptions& options, DType dtype) {
-  require(dtype == DType::fp32 || dtype == DType::fp64, ExitCode::configuration,
-          "attention on the CPU computes in fp32 or fp64, not {}: set precision.compute to one of these",
+  require(dtype == DType::bf16 || dtype == DType::fp32 || dtype == DType::fp64, ExitCode::configuration,
+          "attention on the CPU takes bf16, fp32 or fp64, not {}: set precision.compute to one of these",
           name_of(dtype));
   require(options.shape.head_dim <= cpu_max_head_dim, ExitCode::configuration,
           "model.head_dim is {}, above {}, the most that attention on the CPU can do", options.shape.head_dim,
@@ -31,7 +32,8 @@ inline bool is_large(const AttentionShape& shape) {
   return shape.batch * shape.heads * shape.sequence * shape.sequence * shape.head_dim >= (1 << 18);
 }
 
-/// One head of one sequence: rows [sequence, head_dim], `ld` elements apart.
+/// One head of one sequence: rows [sequence, head_dim], `ld` elements apart. Data of type T are packed into blocks of
+/// their stats type, in which everything is computed.
 template <class T>
 struct Head {
   T* data = nullptr;
@@ -94,13 +96,13 @@ ScoreRule<T> score_rule(const AttentionOptions& options) {
 }
 
 /// to[d, lane] = from row `lane`, element d, times factor; lanes at and beyond `rows` are 0.
-template <class T>
-void pack_transposed(T* to, Head<T> from, std::int64_t first, std::int64_t rows, std::int64_t head_dim, T factor) {
-  constexpr std::int64_t width = simd::panel<T>;
+template <class S, class T>
+void pack_transposed(S* to, Head<T> from, std::int64_t first, std::int64_t rows, std::int64_t head_dim, S factor) {
+  constexpr std::int64_t width = simd::panel<S>;
   for (std::int64_t lane = 0; lane < width; ++lane) {
     if (lane < rows) {
       const T* row = from.row(first + lane);
-      for (std::int64_t d = 0; d < head_dim; ++d) to[d * width + lane] = row[d] * factor;
+      for (std::int64_t d = 0; d < head_dim; ++d) to[d * width + lane] = load(row[d]) * factor;
     } else {
       for (std::int64_t d = 0; d < head_dim; ++d) to[d * width + lane] = 0;
     }
@@ -109,12 +111,21 @@ void pack_transposed(T* to, Head<T> from, std::int64_t first, std::int64_t rows,
 
 /// Copies rows into a dense [rows, ld] buffer, columns beyond head_dim zero: rows of packed tensors often lie a power
 /// of two apart, where they would evict each other from the cache.
-template <class T>
-void pack_rows(T* to, std::int64_t ld, Head<T> from, std::int64_t first, std::int64_t rows, std::int64_t head_dim) {
+template <class S, class T>
+void pack_rows(S* to, std::int64_t ld, Head<T> from, std::int64_t first, std::int64_t rows, std::int64_t head_dim) {
   for (std::int64_t i = 0; i < rows; ++i, to += ld) {
-    std::copy_n(from.row(first + i), head_dim, to);
-    std::fill(to + head_dim, to + ld, T(0));
+    const T* row = from.row(first + i);
+#pragma omp simd
+    for (std::int64_t d = 0; d < head_dim; ++d) to[d] = load(row[d]);
+    std::fill(to + head_dim, to + ld, S(0));
   }
+}
+
+/// The way back: one row of results, rounded once.
+template <class S, class T>
+void unpack_row(T* to, const S* from, std::int64_t head_dim) {
+#pragma omp simd
+  for (std::int64_t d = 0; d < head_dim; ++d) store(to[d], from[d]);
 }
 
 }  // namespace llmtrain::attention

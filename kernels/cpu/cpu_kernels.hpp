@@ -9,7 +9,7 @@
 
 namespace llmtrain {
 
-/// Computes in fp32 and fp64; operations run at once, in the caller's thread and its OpenMP team. Streams are not
+/// Data are bf16, fp32 or fp64, computed in their stats dtype; operations run at once, in the caller's thread and its OpenMP team. Streams are not
 /// looked at.
 class CpuKernels final : public Kernels {
   void do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) override;

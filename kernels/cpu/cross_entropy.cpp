@@ -63,7 +63,7 @@ void CpuKernels::do_cross_entropy_stats(Stream, Tensor stats, Tensor logits, Ten
 }
 
 void CpuKernels::do_cross_entropy_loss(Stream, Tensor totals, Tensor stats, Tensor weights) {
-  dispatch("cross_entropy_loss", stats.dtype, [&]<class S>(S) {
+  dispatch_stats("cross_entropy_loss", stats.dtype, [&]<class S>(S) {
     const Matrix<S> x(stats);
     const S *const maximum = x.row(0), *const sum = x.row(1), *const target = x.row(2);
     const float* const weight = weights.ptr<float>();

@@ -13,7 +13,8 @@ namespace {
 template <class T>
 void fill_with(const Tensor& destination, double value) {
   const Matrix<T> out(destination);
-  const T element = static_cast<T>(value);
+  T element;
+  store(element, value);
   for_blocks({destination}, [&](std::int64_t r, std::int64_t begin, std::int64_t end) {
     std::fill(out.row(r) + begin, out.row(r) + end, element);
   });

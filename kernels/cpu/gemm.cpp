@@ -29,18 +29,20 @@ void fill_zero(const Tensor& d) {
 
 void cpu_gemm(GemmForm form, Tensor d, Tensor a, Tensor b, Write write) {
   const GemmShape shape = shape_of(form, d, a, b);
-  LLMTRAIN_CHECK(d.dtype == a.dtype && d.dtype == b.dtype);
+  LLMTRAIN_CHECK(a.dtype == b.dtype && (d.dtype == a.dtype || (a.dtype == DType::bf16 && d.dtype == DType::fp32)));
   if (shape.m == 0 || shape.n == 0) return;
   if (shape.k == 0) {  // an empty sum
     if (write == Write::overwrite) fill_zero(d);
     return;
   }
-  switch (d.dtype) {
-    case DType::fp32: return gemm_fp32(form, shape, d, a, b, write);
+  switch (a.dtype) {
+    case DType::bf16:
+      return has_bf16_products() ? gemm_dnnl(form, shape, d, a, b, write) : gemm_by_panels(form, shape, d, a, b, write);
+    case DType::fp32: return gemm_dnnl(form, shape, d, a, b, write);
     case DType::fp64: return gemm_fp64(form, shape, d, a, b, write);
     default:
       fail(ExitCode::configuration,
-           "gemm on the CPU computes in fp32 or fp64, not {}: set precision.compute to one of these", name_of(d.dtype));
+           "gemm on the CPU takes bf16, fp32 or fp64, not {}: set precision.compute to one of these", name_of(a.dtype));
   }
 }
 

@@ -7,9 +7,13 @@
 namespace llmtrain {
 
 /// D (+)= op(A) op(B) as Kernels::gemm, tensors read as [rows(), cols()] with any leading dimensions. All three fp32
-/// (oneDNN) or all three fp64 (own blocked product, the same bits at any number of threads). D overlaps neither A nor
-/// B. Errors: configuration for other dtypes, internal where the shapes do not fit or oneDNN fails.
+/// (oneDNN), all three fp64 (own blocked product, the same bits at any number of threads), or A and B bf16 and D bf16 or
+/// fp32 (summed in fp32 and rounded once: by oneDNN where the processor multiplies bf16, else in fp32). D overlaps
+/// neither A nor B. Errors: configuration for other dtypes, internal where the shapes do not fit or oneDNN fails.
 void cpu_gemm(GemmForm form, Tensor d, Tensor a, Tensor b, Write write);
+
+/// Whether the processor has bf16 products (AVX-512 bf16 or AMX) that oneDNN uses.
+bool has_bf16_products();
 
 /// Extents of one product: D[m, n], summed over k.
 struct GemmShape {
@@ -18,8 +22,10 @@ struct GemmShape {
   std::int64_t k = 0;
 };
 
-/// The fp32 and fp64 products behind cpu_gemm; m, n, k >= 1.
-void gemm_fp32(GemmForm form, GemmShape shape, Tensor d, Tensor a, Tensor b, Write write);
+/// The products behind cpu_gemm; m, n, k >= 1. oneDNN's: fp32, and where has_bf16_products() bf16.
+void gemm_dnnl(GemmForm form, GemmShape shape, Tensor d, Tensor a, Tensor b, Write write);
+/// bf16 on processors without bf16 products: panels of A and B are widened and multiplied in fp32.
+void gemm_by_panels(GemmForm form, GemmShape shape, Tensor d, Tensor a, Tensor b, Write write);
 void gemm_fp64(GemmForm form, GemmShape shape, Tensor d, Tensor a, Tensor b, Write write);
 
 }  // namespace llmtrain

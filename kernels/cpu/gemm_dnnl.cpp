@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// fp32 matrix products by oneDNN, with primitives made once a shape. The only file that sees oneDNN.
+/// fp32 and bf16 matrix products by oneDNN, with primitives made once a shape. The only file that sees oneDNN.
 #include <omp.h>
 
 #include <array>
@@ -35,7 +35,11 @@ struct Matmul {
 };
 
 /// Everything that a primitive depends on, the number of threads included: oneDNN plans its blocks for it.
-using Key = std::array<std::int64_t, 9>;
+using Key = std::array<std::int64_t, 11>;
+
+memory::data_type type_of(const Tensor& x) {
+  return x.dtype == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
+}
 
 class MatmulCache {
  public:
@@ -45,7 +49,7 @@ class MatmulCache {
     if (found == cache_.end()) {
       if (cache_.size() >= max_size)
         cache_.clear();  // lengths that grow by one (generation) must not grow memory forever
-      found = cache_.emplace(key, make(key, form, shape, accumulate)).first;
+      found = cache_.emplace(key, make(key, form, shape, accumulate, type_of(a), type_of(d))).first;
     }
     Matmul& matmul = found->second;
     matmul.a.set_data_handle(a.data);
@@ -58,15 +62,15 @@ class MatmulCache {
  private:
   static constexpr std::size_t max_size = 1024;
 
-  Matmul make(const Key& key, GemmForm form, GemmShape shape, bool accumulate) const {
+  Matmul make(const Key& key, GemmForm form, GemmShape shape, bool accumulate, memory::data_type data,
+              memory::data_type result) const {
     const std::int64_t lda = key[4], ldb = key[5], ldd = key[6];
-    const auto fp32 = memory::data_type::f32;
     using Dims = memory::dims;
     const Dims a_strides = form == GemmForm::tn ? Dims{1, lda} : Dims{lda, 1};
     const Dims b_strides = form == GemmForm::nt ? Dims{1, ldb} : Dims{ldb, 1};
-    const memory::desc a(Dims{shape.m, shape.k}, fp32, a_strides);
-    const memory::desc b(Dims{shape.k, shape.n}, fp32, b_strides);
-    const memory::desc d(Dims{shape.m, shape.n}, fp32, Dims{ldd, 1});
+    const memory::desc a(Dims{shape.m, shape.k}, data, a_strides);
+    const memory::desc b(Dims{shape.k, shape.n}, data, b_strides);
+    const memory::desc d(Dims{shape.m, shape.n}, result, Dims{ldd, 1});
     dnnl::primitive_attr attributes;
     if (accumulate) {
       dnnl::post_ops sum;
@@ -93,7 +97,15 @@ std::int64_t leading_of(const Tensor& x) { return x.rows() == 1 ? x.cols() : x.l
 
 }  // namespace
 
-void gemm_fp32(GemmForm form, GemmShape shape, Tensor d, Tensor a, Tensor b, Write write) {
+bool has_bf16_products() {
+  static const bool has = [] {
+    constexpr auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);  // sets of features are bit sets
+    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & needed) == needed;
+  }();
+  return has;
+}
+
+void gemm_dnnl(GemmForm form, GemmShape shape, Tensor d, Tensor a, Tensor b, Write write) {
   static MatmulCache cache;
   const bool accumulate = write == Write::accumulate;
   const Key key{static_cast<std::int64_t>(form),
@@ -104,6 +116,8 @@ void gemm_fp32(GemmForm form, GemmShape shape, Tensor d, Tensor a, Tensor b, Wri
                 leading_of(b),
                 leading_of(d),
                 accumulate ? 1 : 0,
+                static_cast<std::int64_t>(a.dtype),
+                static_cast<std::int64_t>(d.dtype),
                 omp_get_max_threads()};
   try {
     cache.run(key, form, shape, accumulate, d, a, b);

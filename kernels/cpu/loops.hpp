@@ -29,16 +29,23 @@ struct Matrix {
   std::int64_t leading, rows, cols;
 };
 
-/// Calls f with a value of the element type of `dtype`.
+/// Calls f with a value of the type of statistics and masters: fp32 or fp64.
 template <class F>
-void dispatch(const char* operation, DType dtype, F&& f) {
+void dispatch_stats(const char* operation, DType dtype, F&& f) {
   switch (dtype) {
     case DType::fp32: return f(float{});
     case DType::fp64: return f(double{});
     default:
-      fail(ExitCode::internal, "internal error: {} on the CPU computes in fp32 and fp64, not in {}", operation,
+      fail(ExitCode::internal, "internal error: {} on the CPU takes fp32, fp64 and, as data, bf16, not {}", operation,
            name_of(dtype));
   }
+}
+
+/// Calls f with a value of the element type of data of `dtype`.
+template <class F>
+void dispatch(const char* operation, DType dtype, F&& f) {
+  if (dtype == DType::bf16) return f(Bf16{});
+  dispatch_stats(operation, dtype, f);
 }
 
 /// Runs body(row, begin, end) over all elements of [rows, cols], in blocks of columns; the tensors of one element-by-

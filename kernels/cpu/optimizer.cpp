@@ -67,6 +67,15 @@ void CpuKernels::do_step_scalars(Stream, Tensor scalars, Tensor totals, const St
 
 namespace {
 
+/// Calls f with a value of the type of what is stored beside masters of type S: the same, or bf16.
+template <class S, class F>
+void dispatch_stored(const char* operand, DType dtype, F&& f) {
+  if (dtype == DType::bf16) return f(Bf16{});
+  require(dtype == dtype_of<S>, ExitCode::internal, "internal error: {} on the CPU are {} or bf16, not {}", operand,
+          name_of(dtype_of<S>), name_of(dtype));
+  f(S{});
+}
+
 /// The arrays of one update; `weights` may be null.
 template <class S, class M, class W, class G>
 struct AdamWArrays {
@@ -105,10 +114,10 @@ void CpuKernels::do_adamw(Stream, Tensor master, Tensor m, Tensor v, Tensor weig
   const double* const in = scalars.ptr<double>();
   const StepScalars s{in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7]};
   if (s.apply == 0) return;
-  dispatch("adamw", master.dtype, [&]<class S>(S) {
-    dispatch("adamw's moments", m.dtype, [&]<class M>(M) {
+  dispatch_stats("adamw", master.dtype, [&]<class S>(S) {
+    dispatch_stored<S>("adamw's moments", m.dtype, [&]<class M>(M) {
       dispatch("adamw's weights", weights ? weights.dtype : master.dtype, [&]<class W>(W) {
-        dispatch("adamw's gradient", gradient.dtype, [&]<class G>(G) {
+        dispatch_stored<S>("adamw's gradient", gradient.dtype, [&]<class G>(G) {
           const AdamWFactors<S> factors(s, options);
           const AdamWArrays<S, M, W, G> arrays{master.ptr<S>(), m.ptr<M>(), v.ptr<M>(),
                                                weights ? weights.ptr<W>() : nullptr, gradient.ptr<G>()};

@@ -18,20 +18,61 @@ namespace llmtrain {
 
 namespace {
 
-/// Flushes the folder's own entries, so that a rename in it survives a power cut. Returns 0 or errno.
-int sync_folder_of(const std::string& path) {
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  FileDescriptor folder(::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder) return errno;
-  // Some network file systems cannot flush a folder and say EINVAL; there is nothing more to do there.
-  return ::fsync(folder.get()) == 0 || errno == EINVAL ? 0 : errno;
+/// Flushes an open file or folder. Returns 0 or errno.
+int sync(const FileDescriptor& file) {
+  if (::fsync(file.get()) == 0) return 0;
+  const int error = errno;
+  // Some network file systems cannot flush a folder and say EINVAL; there is nothing more to do there. A file always can.
+  struct stat status {};
+  const bool is_folder = ::fstat(file.get(), &status) == 0 && S_ISDIR(status.st_mode);
+  return error == EINVAL && is_folder ? 0 : error;
+}
+
+/// Flushes a file or a folder and forgets its pages. Returns 0 or errno.
+int open_and_sync(const std::string& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return errno;
+  if (const int error = sync(file); error != 0) return error;
+  ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+  return 0;
+}
+
+/// Creates or empties a file, which must be no symbolic link.
+FileDescriptor create(const std::string& path) {
+  FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (!file)
+    fail(ExitCode::cannot_create, "cannot create '{}': {}; check the folder and its permissions", path,
+         errno_text(errno));
+  return file;
 }
 
 /// Writes, flushes and closes. Returns 0 or errno.
 int write_and_close(FileDescriptor file, std::string_view text) {
   if (const int error = write_all(file.get(), text); error != 0) return error;
-  if (::fsync(file.get()) != 0) return errno;
+  if (const int error = sync(file); error != 0) return error;
   return file.close();
+}
+
+[[noreturn]] void fail_to_write(const std::string& path, int error) {
+  fail(ExitCode::io_error, "writing '{}' failed: {}; check the space and the quota of its disk", path,
+       errno_text(error));
+}
+
+/// Calls `read_some(done)`, a read of what is missing behind the first `done` bytes, until `size` bytes or the end.
+template <class ReadSome>
+ReadResult read_until(std::size_t size, ReadSome read_some) {
+  std::size_t done = 0;
+  int error = 0;
+  while (done < size && error == 0) {
+    const ssize_t got = read_some(done);
+    if (got == 0) break;
+    if (got > 0) {
+      done += static_cast<std::size_t>(got);
+    } else if (errno != EINTR) {
+      error = errno;
+    }
+  }
+  return {static_cast<std::int64_t>(done), error};
 }
 
 }  // namespace
@@ -59,7 +100,41 @@ int write_all(int fd, std::string_view text) {
   return 0;
 }
 
+int write_all_at(int fd, std::int64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), offset);
+    if (written > 0) {
+      offset += written;
+      bytes = bytes.subspan(static_cast<std::size_t>(written));
+    } else if (written == 0) {
+      return EIO;
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+ReadResult read_full(int fd, std::span<std::byte> out) {
+  return read_until(out.size(), [&](std::size_t done) { return ::read(fd, out.data() + done, out.size() - done); });
+}
+
+ReadResult read_full_at(int fd, std::int64_t offset, std::span<std::byte> out) {
+  return read_until(out.size(), [&](std::size_t done) {
+    return ::pread(fd, out.data() + done, out.size() - done, offset + static_cast<off_t>(done));
+  });
+}
+
+FileDescriptor open_no_follow(const std::string& path) {
+  return FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+}
+
 std::string errno_text(int error) { return std::generic_category().message(error); }
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
 
 std::string read_file(const std::string& path) {
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -68,37 +143,59 @@ std::string read_file(const std::string& path) {
   struct stat status {};
   if (::fstat(file.get(), &status) == 0 && S_ISDIR(status.st_mode))
     fail(ExitCode::missing_input, "cannot read '{}': it is a folder; name a file", path);
+  // The size says nothing: files of /proc have none.
   std::string text;
   std::vector<char> buffer(1 << 16);
   while (true) {
-    const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());
-    if (got > 0) {
-      text.append(buffer.data(), static_cast<std::size_t>(got));
-    } else if (got == 0) {
-      return text;
-    } else if (errno != EINTR) {
-      fail(ExitCode::io_error, "reading '{}' failed after {} bytes: {}; check the disk", path, text.size(),
-           errno_text(errno));
-    }
+    const ReadResult got = read_full(file.get(), std::as_writable_bytes(std::span(buffer)));
+    text.append(buffer.data(), static_cast<std::size_t>(got.bytes));
+    require(got.error == 0, ExitCode::io_error, "reading '{}' failed after {} bytes: {}; check the disk", path,
+            text.size(), errno_text(got.error));
+    if (got.bytes < static_cast<std::int64_t>(buffer.size())) return text;
   }
+}
+
+std::string read_small_file(const std::string& path, std::int64_t limit) {
+  const FileDescriptor file = open_no_follow(path);
+  if (!file) fail(ExitCode::missing_input, "cannot open {}: {}", path, errno_text(errno));
+  struct stat status {};
+  require(::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode), ExitCode::missing_input, "{} is not a file",
+          path);
+  require(status.st_size <= limit, ExitCode::io_error, "{} has {} bytes; at most {} are read", path, status.st_size,
+          limit);
+  std::string text(static_cast<std::size_t>(status.st_size), '\0');
+  const ReadResult got = read_full(file.get(), std::as_writable_bytes(std::span(text)));
+  require(got.error == 0, ExitCode::io_error, "cannot read {}: {}", path, errno_text(got.error));
+  text.resize(static_cast<std::size_t>(got.bytes));
+  return text;
+}
+
+void durable_write(const std::string& path, std::string_view text) {
+  if (const int error = write_and_close(create(path), text); error != 0) fail_to_write(path, error);
 }
 
 void atomic_write(const std::string& path, std::string_view text) {
   const std::string temporary = fmt::format("{}.tmp.{}", path, ::getpid());
-  FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file)
-    fail(ExitCode::cannot_create, "cannot create '{}': {}; check the folder and its permissions", temporary,
-         errno_text(errno));
-  int error = write_and_close(std::move(file), text);
+  int error = write_and_close(create(temporary), text);
   if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
   if (error != 0) {
     ::unlink(temporary.c_str());
-    fail(ExitCode::io_error, "writing '{}' failed: {}; check the space and the quota of its disk", path,
-         errno_text(error));
+    fail_to_write(path, error);
   }
-  error = sync_folder_of(path);
+  error = open_and_sync(folder_of(path));
   require(error == 0, ExitCode::io_error, "'{}' was written, but its folder could not be flushed to the disk: {}", path,
           errno_text(error));
+}
+
+void durable_rename(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0)
+    fail(ExitCode::io_error, "cannot rename {} to {}: {}", from, to, errno_text(errno));
+  sync_path(folder_of(to));
+}
+
+void sync_path(const std::string& path) {
+  const int error = open_and_sync(path);
+  require(error == 0, ExitCode::io_error, "cannot flush {} to the disk: {}", path, errno_text(error));
 }
 
 void make_directories(const std::string& path) {

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/// POSIX calls with their errors told.
+/// Digests of whole files, renameat2 and statvfs, with their errors told.
 #include "files.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
-#include <cstring>
 #include <limits>
 #include <random>
-#include <utility>
+#include <vector>
 
 #include "llmtrain/base/error.hpp"
 
@@ -23,49 +21,16 @@ namespace {
 
 constexpr std::size_t window = std::size_t{4} << 20;  // bytes read at once
 
-std::string reason() { return std::strerror(errno); }
-
-/// A file descriptor, closed at the end of its scope.
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-  bool valid() const { return value_ >= 0; }
-  int close() { return ::close(std::exchange(value_, -1)); }
-
- private:
-  int value_;
-};
-
-Descriptor open_to_read(const std::filesystem::path& path) {
-  return Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-}
-
-/// Reads up to a buffer's size, going on after interruptions; 0 at the end of the file.
-std::size_t read_some(int descriptor, std::span<char> buffer, const std::filesystem::path& path) {
-  std::size_t filled = 0;
-  while (filled < buffer.size()) {
-    const ssize_t got = ::read(descriptor, buffer.data() + filled, buffer.size() - filled);
-    if (got < 0 && errno == EINTR) continue;
-    require(got >= 0, ExitCode::io_error, "cannot read {}: {}", path.string(), reason());
-    if (got == 0) break;
-    filled += static_cast<std::size_t>(got);
-  }
-  return filled;
-}
-
-FileFacts facts_of(int descriptor, const std::filesystem::path& path) {
+FileFacts facts_of(int descriptor, const std::string& path) {
   FileFacts facts;
   Digest digest;
-  std::vector<char> buffer(window);
-  while (const std::size_t got = read_some(descriptor, buffer, path)) {
-    digest.add(buffer.data(), got);
-    facts.size += static_cast<std::int64_t>(got);
+  std::vector<std::byte> buffer(window);
+  while (true) {
+    const ReadResult got = read_full(descriptor, buffer);
+    require(got.error == 0, ExitCode::io_error, "cannot read {}: {}", path, errno_text(got.error));
+    if (got.bytes == 0) break;
+    digest.add(buffer.data(), static_cast<std::size_t>(got.bytes));
+    facts.size += got.bytes;
   }
   facts.digest = digest.hex();
   return facts;
@@ -74,17 +39,18 @@ FileFacts facts_of(int descriptor, const std::filesystem::path& path) {
 }  // namespace
 
 FileFacts read_facts(const std::filesystem::path& path) {
-  const Descriptor file = open_to_read(path);
-  require(file.valid(), ExitCode::io_error, "cannot open {}: {}", path.string(), reason());
-  return facts_of(file.get(), path);
+  const std::string name = path.string();
+  const FileDescriptor file = open_no_follow(name);
+  if (!file) fail(ExitCode::io_error, "cannot open {}: {}", name, errno_text(errno));
+  return facts_of(file.get(), name);
 }
 
 std::string file_problem(const std::filesystem::path& folder, const std::string& name, const FileFacts& expected) {
-  const std::filesystem::path path = folder / name;
-  const Descriptor file = open_to_read(path);
-  if (!file.valid()) {
+  const std::string path = (folder / name).string();
+  const FileDescriptor file = open_no_follow(path);
+  if (!file) {
     return errno == ENOENT ? fmt::format("{} is missing", name)
-                           : fmt::format("{} cannot be opened: {}", name, reason());
+                           : fmt::format("{} cannot be opened: {}", name, errno_text(errno));
   }
   struct stat status {};
   if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return fmt::format("{} is not a file", name);
@@ -101,66 +67,19 @@ std::string file_problem(const std::filesystem::path& folder, const std::string&
   }
 }
 
-std::string read_small_file(const std::filesystem::path& path, std::int64_t limit) {
-  const Descriptor file = open_to_read(path);
-  require(file.valid(), ExitCode::missing_input, "cannot open {}: {}", path.string(), reason());
-  struct stat status {};
-  require(::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode), ExitCode::missing_input, "{} is not a file",
-          path.string());
-  require(status.st_size <= limit, ExitCode::io_error, "{} has {} bytes; at most {} are read", path.string(),
-          status.st_size, limit);
-  std::string text(static_cast<std::size_t>(status.st_size), '\0');
-  text.resize(read_some(file.get(), text, path));
-  return text;
-}
-
-void write_file(const std::filesystem::path& path, std::string_view text) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
-  require(file.valid(), ExitCode::cannot_create, "cannot create {}: {}", path.string(), reason());
-  while (!text.empty()) {
-    const ssize_t written = ::write(file.get(), text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    require(written > 0, ExitCode::io_error, "cannot write {}: {}", path.string(), reason());
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  require(::fsync(file.get()) == 0, ExitCode::io_error, "cannot sync {}: {}", path.string(), reason());
-  require(file.close() == 0, ExitCode::io_error, "cannot close {}: {}", path.string(), reason());
-}
-
-void replace_file(const std::filesystem::path& path, std::string_view text) {
-  std::filesystem::path fresh = path;
-  fresh += ".tmp";
-  write_file(fresh, text);
-  rename_path(fresh, path);
-}
-
-void sync_path(const std::filesystem::path& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  require(file.valid(), ExitCode::io_error, "cannot open {}: {}", path.string(), reason());
-  // Some network file systems cannot sync a folder and say EINVAL; a file always can.
-  const bool synced = ::fsync(file.get()) == 0 || (errno == EINVAL && std::filesystem::is_directory(path));
-  require(synced, ExitCode::io_error, "cannot sync {}: {}", path.string(), reason());
-  ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
-}
-
-void rename_path(const std::filesystem::path& from, const std::filesystem::path& to) {
-  require(::rename(from.c_str(), to.c_str()) == 0, ExitCode::io_error, "cannot rename {} to {}: {}", from.string(),
-          to.filename().string(), reason());
-  sync_path(std::filesystem::absolute(to).parent_path());
-}
-
 void exchange_paths(const std::filesystem::path& fresh, const std::filesystem::path& old) {
+  const auto move = [](const std::filesystem::path& from, const std::filesystem::path& to) {
+    if (::rename(from.c_str(), to.c_str()) != 0)
+      fail(ExitCode::io_error, "cannot rename {}: {}", from.string(), errno_text(errno));
+  };
   if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, old.c_str(), RENAME_EXCHANGE) != 0) {
     std::filesystem::path aside = fresh;
     aside += "0";
-    require(::rename(old.c_str(), aside.c_str()) == 0, ExitCode::io_error, "cannot rename {}: {}", old.string(),
-            reason());
-    require(::rename(fresh.c_str(), old.c_str()) == 0, ExitCode::io_error, "cannot rename {}: {}", fresh.string(),
-            reason());
-    require(::rename(aside.c_str(), fresh.c_str()) == 0, ExitCode::io_error, "cannot rename {}: {}", aside.string(),
-            reason());
+    move(old, aside);
+    move(fresh, old);
+    move(aside, fresh);
   }
-  sync_path(std::filesystem::absolute(old).parent_path());
+  sync_path(folder_of(old));
 }
 
 std::int64_t free_bytes(const std::filesystem::path& folder) {

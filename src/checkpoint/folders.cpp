@@ -113,7 +113,7 @@ void note_damaged(const std::filesystem::path& checkpoints_dir, std::span<const 
   if (text.empty()) {
     std::filesystem::remove(checkpoints_dir / damaged_list);
   } else {
-    replace_file(checkpoints_dir / damaged_list, text);
+    atomic_write(checkpoints_dir / damaged_list, text);
   }
 }
 

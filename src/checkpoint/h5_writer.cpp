@@ -6,10 +6,10 @@
 #include <limits>
 #include <set>
 
-#include "files.hpp"
 #include "h5_driver.hpp"
 #include "h5_handle.hpp"
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/files.hpp"
 
 namespace llmtrain {
 

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "files.hpp"
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/files.hpp"
 #include "llmtrain/checkpoint/geometry.hpp"
 #include "shard.hpp"
 #include "team.hpp"
@@ -129,7 +129,7 @@ void write_checkpoint_index(const CheckpointReader& reader) {
   std::filesystem::path fresh = path;
   fresh += ".tmp";
   write_index_file(fresh, reader.read_state(), reader.pieces());
-  rename_path(fresh, path);
+  durable_rename(fresh, path);
 }
 
 }  // namespace llmtrain

@@ -120,7 +120,7 @@ std::int64_t describe(const fs::path& aside, const CheckpointState& state, std::
     manifest.files.insert(manifest.files.begin(), {index_file_name, facts.size, facts.digest});
   }
   const std::string text = write_manifest(manifest);
-  write_file(aside / manifest_name, text);
+  durable_write(aside / manifest_name, text);
   sync_path(aside);
   return manifest.bytes() + static_cast<std::int64_t>(text.size());
 }
@@ -139,11 +139,11 @@ fs::path damaged_name(const fs::path& folder) {
 /// Gives the folder its name. An older one of that name is removed if it was whole, else kept under another name.
 void publish(const fs::path& aside, const fs::path& folder, bool replace, bool old_is_damaged,
              std::vector<std::string>& notes) {
-  if (!replace) return rename_path(aside, folder);
+  if (!replace) return durable_rename(aside, folder);
   exchange_paths(aside, folder);
   if (old_is_damaged) {
     const fs::path kept = damaged_name(folder);
-    rename_path(aside, kept);
+    durable_rename(aside, kept);
     notes.push_back(fmt::format("the damaged {} is now {}", folder.filename().string(), kept.filename().string()));
   } else {
     std::error_code error;
@@ -167,7 +167,7 @@ void prune(const fs::path& checkpoints_dir, std::int64_t step, const SaveOptions
     // Renamed first: a kill while files go leaves an unfinished folder, not a damaged checkpoint.
     fs::path doomed = folder.path;
     doomed += ".tmp." + random_suffix();
-    rename_path(folder.path, doomed);
+    durable_rename(folder.path, doomed);
     fs::remove_all(doomed);
     notes.push_back(fmt::format("removed {}", name));
   }
@@ -177,7 +177,7 @@ void prune(const fs::path& checkpoints_dir, std::int64_t step, const SaveOptions
 void after_commit(const fs::path& folder, std::int64_t step, const SaveOptions& options,
                   std::vector<std::string>& notes) {
   try {
-    replace_file(folder.parent_path() / "latest", folder.filename().string() + "\n");
+    atomic_write(folder.parent_path() / "latest", folder.filename().string() + "\n");
     prune(folder.parent_path(), step, options, notes);
   } catch (const std::exception& error) {
     notes.push_back(
@@ -245,8 +245,8 @@ void check_checkpoint_dir(const MpiComm& comm, const fs::path& checkpoints_dir) 
     fs::path renamed = probe;
     renamed += ".renamed";
     try {
-      write_file(probe, "probe\n");
-      rename_path(probe, renamed);
+      durable_write(probe, "probe\n");
+      durable_rename(probe, renamed);
       fs::remove(renamed);
     } catch (const std::exception& error) {
       std::error_code ignored;

@@ -23,8 +23,8 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderShape shape)
     buffer.tokens.resize(tokens);
     buffer.targets.resize(tokens);
     buffer.order.resize(tokens);
-    buffer.weights.assign(tokens, 1.0F);  // every sample is full, so every target counts
     buffer.samples.resize(static_cast<std::size_t>(shape.micro_batch));
+    buffer.weights.assign(tokens, 1.0F);  // every sample is full, so every target counts
   }
   row_.resize(static_cast<std::size_t>(shape.seq_len + 1));
   places_.resize(static_cast<std::size_t>(shape.vocab));

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "llmtrain/base/agree.hpp"
+#include "llmtrain/base/bf16.hpp"
 #include "llmtrain/checkpoint/h5_writer.hpp"
 #include "llmtrain/data/loader.hpp"
 #include "llmtrain/driver/step.hpp"
@@ -30,20 +31,28 @@ class DumpFile {
   std::optional<H5Writer> file_;
 };
 
+/// The elements of a dense tensor.
+std::vector<double> to_host(Parts& parts, Tensor tensor) {
+  const auto read = [&]<class T>(T) {
+    std::vector<T> values(static_cast<std::size_t>(tensor.numel()));
+    parts.device.download(parts.stream, values.data(), tensor);
+    parts.stream.synchronize();
+    return std::vector<double>(values.begin(), values.end());
+  };
+  if (tensor.dtype == DType::bf16) return read(Bf16{});
+  return tensor.dtype == DType::fp64 ? read(double{}) : read(float{});
+}
+
 /// Writes every section of a storage's flat local array, scaled, in true global shape.
 void write_sections(DumpFile& file, Parts& parts, const std::string& group, int storage, Tensor flat, double scale) {
   const auto at = static_cast<std::size_t>(storage);
   const StorageLayout& layout = parts.shape.layouts[at];
-  std::vector<std::byte> host(static_cast<std::size_t>(flat.bytes()));
-  parts.device.download(parts.stream, host.data(), flat);
-  parts.stream.synchronize();
+  const std::vector<double> host = to_host(parts, flat);
   for (const SectionRange& range : section_ranges(layout, 0, flat.numel())) {
     const Section& section = parts.table.storages[at].sections[static_cast<std::size_t>(range.section)];
     std::vector<double> values(static_cast<std::size_t>(section.numel()));
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const auto from = static_cast<std::size_t>(range.offset) + i;
-      values[i] = scale * (flat.dtype == DType::fp64 ? reinterpret_cast<const double*>(host.data())[from]
-                                                     : reinterpret_cast<const float*>(host.data())[from]);
+      values[i] = scale * host[static_cast<std::size_t>(range.offset) + i];
     }
     file.write([&](H5Writer& h5) { h5.write<double>(group + dataset_path(section.name), section.shape, values); });
   }

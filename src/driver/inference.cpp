@@ -16,7 +16,7 @@ Inference::Inference(const Deck& deck, Device& device, std::int64_t scratch_byte
       table_(make_param_table(deck.model, 1)),
       shape_(table_, 0, 1, 0, 0, 1, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)),
       params_(shape_, plan_),
-      stage_(deck.model, 0, 1, deck.precision.compute, {deck.model.seq_len, 1}, plan_),
+      stage_(deck.model, 0, 1, deck.precision.compute, {deck.model.seq_len, 1, {}}, plan_),
       tokens_slot_(plan_.request(Segment::activations, "tokens", DType::int32, {deck.model.seq_len})),
       positions_slot_(plan_.request(Segment::activations, "positions", DType::int32, {deck.model.seq_len})),
       logits_slot_(plan_.request(Segment::activations, "logits", data_dtype(deck.precision.compute),

@@ -6,6 +6,7 @@
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/driver/resume.hpp"
+#include "llmtrain/model/shapes.hpp"
 
 namespace llmtrain {
 
@@ -75,6 +76,8 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
              .device = make_cpu_device(thread_count(written.run.threads, world.split_by_node().size())),
              .warnings = {},
              .protect = {}};
+  const std::string caution = out.device->caution(data_dtype(out.deck.precision.compute));
+  if (!caution.empty()) out.warnings.push_back(caution);
   if (start == Start::resume) find_resume_point(out, written.data.samples > 0);
   agree(world, [&] {
     const Deck& deck = out.deck;

@@ -43,7 +43,8 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
       grads(shape, plan, deck.parallel.bucket),
       optimizer(deck.optimizer, shape, plan),
       stage(deck.model, place.topology.coordinates(place.rank).tp, place.topology.size(Axis::tp),
-            deck.precision.compute, {deck.schedule.micro_batch * deck.model.seq_len, slots_of(actions)}, plan,
+            deck.precision.compute,
+            {deck.schedule.micro_batch * deck.model.seq_len, slots_of(actions), Keep(deck.schedule)}, plan,
             static_cast<std::uint64_t>(deck.run.seed)),
       requests_(request(scratch_bytes)),
       arena(device, plan) {

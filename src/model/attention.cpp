@@ -51,12 +51,27 @@ void Attention::norm_backward(Context& ctx, const Packed& d, Gradient d_weight, 
 
 void Attention::forward(Context& ctx, Tensor y, const AttentionSaved& saved, Tensor x, const Batch& batch,
                         const AttentionParams<Tensor>& weights, Tensor rope) const {
+  project(ctx, saved, x, batch, weights, rope);
+  attend(ctx, saved, batch);
+  finish(ctx, y, saved, weights);
+}
+
+void Attention::project(Context& ctx, const AttentionSaved& saved, Tensor x, const Batch& batch,
+                        const AttentionParams<Tensor>& weights, Tensor rope) const {
   qkv_.forward(ctx, saved.qkv, x, weights.qkv.weight, weights.qkv.bias);
   if (weights.qk_norm) norm_forward(ctx, saved, weights.qk_norm);
-  const Packed packed = unpack(weights.qk_norm ? saved.qk : saved.qkv, saved.qkv);
+  const Packed packed = unpack(saved.qk ? saved.qk : saved.qkv, saved.qkv);
   if (rope) ctx.kernels.rope(ctx.stream, packed.q_and_k, rope, batch.positions, Rotation::forward);
+}
+
+void Attention::attend(Context& ctx, const AttentionSaved& saved, const Batch& batch) const {
+  const Packed packed = unpack(saved.qk ? saved.qk : saved.qkv, saved.qkv);
   ctx.kernels.attention_forward(ctx.stream, saved.out.with_inner({shapes_.heads, shapes_.head_dim}), saved.lse,
                                 packed.q, packed.k, packed.v, batch.starts, options(batch));
+}
+
+void Attention::finish(Context& ctx, Tensor y, const AttentionSaved& saved,
+                       const AttentionParams<Tensor>& weights) const {
   o_.forward(ctx, y, saved.out, weights.o.weight);
 }
 

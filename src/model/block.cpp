@@ -4,51 +4,133 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace llmtrain {
 
-BlockSlots::BlockSlots(MemoryPlan& plan, const LocalShapes& s, std::int64_t tokens, DType data, DType stats) {
-  const auto request = [&](const std::string& name, DType dtype, std::int64_t rows, std::int64_t cols) {
-    return plan.request(Segment::activations, name, dtype, {rows, cols});
+Keep::Keep(const ScheduleConfig& schedule) {
+  const bool block = schedule.recompute == Recompute::block;
+  const auto keeps = [&](const char* module) {
+    const std::vector<std::string>& names = schedule.recompute_modules;
+    const bool named = std::find(names.begin(), names.end(), module) != names.end();
+    return !block && (schedule.recompute == Recompute::none || !named);
+  };
+  stream = !block;
+  qkv = !block;
+  norm_out = keeps("norm");
+  attention = keeps("attention");
+  up = keeps("mlp");
+  activated = keeps("mlp") && keeps("activation");
+}
+
+BlockSlots::BlockSlots(MemoryPlan& plan, const LocalShapes& s, std::int64_t tokens, DType data, DType stats,
+                       const Keep& keep) {
+  const auto request = [&](bool kept, const std::string& name, DType dtype, std::int64_t rows, std::int64_t cols) {
+    return kept ? plan.request(Segment::activations, name, dtype, {rows, cols}) : Slot{};
   };
   const auto norm = [&](Slot& residual, Slot& rstd, Slot& out, Slot& mean, int number) {
-    residual = request(fmt::format("block residual {}", number), data, tokens, s.hidden);
-    rstd = request("block rstd", stats, tokens, 1);
-    out = request(fmt::format("block norm {}", number), data, tokens, s.hidden);
-    if (s.layer_norm) mean = request("block mean", stats, tokens, 1);
+    const bool input = number == 1;  // of the block
+    residual = request(keep.stream || input, fmt::format("block residual {}", number), data, tokens, s.hidden);
+    rstd = request(keep.stream, "block rstd", stats, tokens, 1);
+    out = request(keep.norm_out, fmt::format("block norm {}", number), data, tokens, s.hidden);
+    mean = request(keep.stream && s.layer_norm, "block mean", stats, tokens, 1);
   };
   norm(residual_1, rstd_1, out_1, mean_1, 1);
-  qkv = request("block qkv", data, tokens, s.qkv_cols());
-  attention = request("block attention", data, tokens, s.heads * s.head_dim);
-  lse = request("block lse", stats, s.heads, tokens);
-  if (s.qk_norm) {
-    qk = request("block qk", data, tokens, (s.heads + s.kv_heads) * s.head_dim);
-    qk_rstd = request("block qk rstd", stats, tokens, s.heads + s.kv_heads);
-  }
+  qkv = request(keep.qkv, "block qkv", data, tokens, s.qkv_cols());
+  attention = request(keep.attention, "block attention", data, tokens, s.heads * s.head_dim);
+  lse = request(keep.attention, "block lse", stats, s.heads, tokens);
+  qk = request(keep.qkv && s.qk_norm, "block qk", data, tokens, s.qk_cols());
+  qk_rstd = request(keep.qkv && s.qk_norm, "block qk rstd", stats, tokens, s.heads + s.kv_heads);
   norm(residual_2, rstd_2, out_2, mean_2, 2);
-  up = request("block up", data, tokens, s.up_cols());
-  activated = request("block activated", data, tokens, s.ffn);
+  up = request(keep.up, "block up", data, tokens, s.up_cols());
+  activated = request(keep.activated, "block activated", data, tokens, s.ffn);
 }
 
 BlockSaved BlockSlots::bind(const Arena& arena, std::int64_t tokens) const {
   const auto rows = [&](Slot slot) { return slot ? arena[slot].rows_at(0, tokens) : Tensor{}; };
   const auto flat = [&](Slot slot) { return slot ? rows(slot).flat() : Tensor{}; };
-  const Tensor whole_lse = arena[lse];
-  const std::int64_t heads = whole_lse.rows();
+  const auto by_head = [&](Slot slot) {
+    if (!slot) return Tensor{};
+    const std::int64_t heads = arena[slot].rows();
+    return arena[slot].flat(0, heads * tokens).reshaped({heads, tokens});
+  };
   return {{rows(residual_1), flat(rstd_1), rows(out_1), flat(mean_1)},
-          {rows(qkv), rows(attention), whole_lse.flat(0, heads * tokens).reshaped({heads, tokens}), rows(qk),
-           flat(qk_rstd)},
+          {rows(qkv), rows(attention), by_head(lse), rows(qk), flat(qk_rstd)},
           {rows(residual_2), flat(rstd_2), rows(out_2), flat(mean_2)},
           {rows(up), rows(activated)}};
 }
 
-void Block::forward(Context& ctx, const BlockSaved& saved, Tensor x, Tensor delta, Tensor delta_out, const Batch& batch,
+namespace {
+
+/// Takes scratch memory for a tensor that the model has and does not keep.
+void take_if_absent(ScratchStack::Frame& frame, Tensor& tensor, DType dtype,
+                    std::initializer_list<std::int64_t> shape) {
+  if (!tensor) tensor = frame.take(dtype, shape);
+}
+
+}  // namespace
+
+void Block::complete_attention(ScratchStack::Frame& frame, BlockSaved& saved) const {
+  const LocalShapes& s = shapes_;
+  const DType data = saved.norm_1.residual.dtype;
+  const std::int64_t tokens = saved.norm_1.residual.rows();
+  take_if_absent(frame, saved.norm_1.rstd, stats_, {tokens});
+  take_if_absent(frame, saved.norm_1.out, data, {tokens, s.hidden});
+  if (s.layer_norm) take_if_absent(frame, saved.norm_1.mean, stats_, {tokens});
+  take_if_absent(frame, saved.attention.qkv, data, {tokens, s.qkv_cols()});
+  take_if_absent(frame, saved.attention.out, data, {tokens, s.heads * s.head_dim});
+  take_if_absent(frame, saved.attention.lse, stats_, {s.heads, tokens});
+  if (!s.qk_norm) return;
+  take_if_absent(frame, saved.attention.qk, data, {tokens, s.qk_cols()});
+  take_if_absent(frame, saved.attention.qk_rstd, stats_, {tokens * (s.heads + s.kv_heads)});
+}
+
+void Block::complete_mlp(ScratchStack::Frame& frame, BlockSaved& saved) const {
+  const DType data = saved.norm_1.residual.dtype;
+  const std::int64_t tokens = saved.norm_1.residual.rows();
+  take_if_absent(frame, saved.norm_2.residual, data, {tokens, shapes_.hidden});
+  take_if_absent(frame, saved.norm_2.rstd, stats_, {tokens});
+  take_if_absent(frame, saved.norm_2.out, data, {tokens, shapes_.hidden});
+  if (shapes_.layer_norm) take_if_absent(frame, saved.norm_2.mean, stats_, {tokens});
+  take_if_absent(frame, saved.mlp.up, data, {tokens, shapes_.up_cols()});
+  take_if_absent(frame, saved.mlp.activated, data, {tokens, shapes_.ffn});
+}
+
+void Block::forward(Context& ctx, const BlockSaved& kept, Tensor x, Tensor delta, Tensor delta_out, const Batch& batch,
                     const BlockParams<Tensor>& weights, Tensor rope, std::int64_t layer) const {
+  LLMTRAIN_CHECK(kept.norm_1.residual && kept.norm_2.residual);
+  ScratchStack::Frame frame(ctx.scratch, "block forward");
+  BlockSaved saved = kept;
+  complete_attention(frame, saved);
+  complete_mlp(frame, saved);
   norm_.forward(ctx, saved.norm_1, x, delta, weights.norm_1);
   attention_.forward(ctx, delta_out, saved.attention, saved.norm_1.out, batch, weights.attention, rope);
   dropout_.forward(ctx, delta_out, weights.attention.o.bias, batch, attention_dropout(layer));
   norm_.forward(ctx, saved.norm_2, saved.norm_1.residual, delta_out, weights.norm_2);
   mlp_.forward(ctx, delta_out, saved.mlp, saved.norm_2.out, weights.mlp);
   dropout_.forward(ctx, delta_out, weights.mlp.down.bias, batch, mlp_dropout(layer));
+}
+
+void Block::repeat_attention(Context& ctx, const BlockSaved& saved, const BlockSaved& kept, const Batch& batch,
+                             const BlockParams<Tensor>& weights, Tensor rope) const {
+  if (!kept.norm_1.out) norm_.forward(ctx, saved.norm_1, saved.norm_1.residual, {}, weights.norm_1);
+  if (!kept.attention.qkv) {
+    attention_.project(ctx, saved.attention, saved.norm_1.out, batch, weights.attention, rope);
+  }
+  if (!kept.attention.out) attention_.attend(ctx, saved.attention, batch);
+}
+
+void Block::repeat_mlp(Context& ctx, const BlockSaved& saved, const BlockSaved& kept, const Batch& batch,
+                       const BlockParams<Tensor>& weights, Tensor sum, std::int64_t layer) const {
+  if (!kept.norm_2.residual) {
+    attention_.finish(ctx, sum, saved.attention, weights.attention);
+    dropout_.forward(ctx, sum, weights.attention.o.bias, batch, attention_dropout(layer));
+    norm_.forward(ctx, saved.norm_2, saved.norm_1.residual, sum, weights.norm_2);
+  } else if (!kept.norm_2.out) {
+    norm_.forward(ctx, saved.norm_2, saved.norm_2.residual, {}, weights.norm_2);
+  }
+  if (!kept.mlp.up) mlp_.expand(ctx, saved.mlp, saved.norm_2.out, weights.mlp);
+  if (!kept.mlp.activated) mlp_.activate(ctx, saved.mlp, weights.mlp);
 }
 
 Tensor Block::branch_gradient(Context& ctx, ScratchStack::Frame& frame, Tensor gradient, const Batch& batch,
@@ -59,17 +141,28 @@ Tensor Block::branch_gradient(Context& ctx, ScratchStack::Frame& frame, Tensor g
   return d_branch;
 }
 
-void Block::backward(Context& ctx, Tensor gradient, const BlockSaved& saved, const Batch& batch,
+void Block::backward(Context& ctx, Tensor gradient, const BlockSaved& kept, const Batch& batch,
                      const BlockParams<Tensor>& weights, const BlockParams<Gradient>& gradients, Tensor rope,
                      std::int64_t layer) const {
   ScratchStack::Frame frame(ctx.scratch, "block backward");
   const Tensor d_out = frame.take(gradient.dtype, {gradient.rows(), gradient.cols()});
+  BlockSaved saved = kept;
+  const auto attention_again = [&] {
+    complete_attention(frame, saved);
+    repeat_attention(ctx, saved, kept, batch, weights, rope);
+  };
+  // Attention's activations are needed after the MLP's backward; before it only where the MLP's come from them.
+  const bool from_input = !kept.norm_2.residual;
+  if (from_input) attention_again();
   {
     ScratchStack::Frame branch(ctx.scratch, "mlp branch");
+    complete_mlp(branch, saved);
+    repeat_mlp(ctx, saved, kept, batch, weights, d_out, layer);
     mlp_.backward(ctx, d_out, gradients.mlp, branch_gradient(ctx, branch, gradient, batch, mlp_dropout(layer)),
                   saved.mlp, saved.norm_2.out, weights.mlp);
+    norm_.backward(ctx, gradient, gradients.norm_2, d_out, saved.norm_2, weights.norm_2);
   }
-  norm_.backward(ctx, gradient, gradients.norm_2, d_out, saved.norm_2, weights.norm_2);
+  if (!from_input) attention_again();
   {
     ScratchStack::Frame branch(ctx.scratch, "attention branch");
     attention_.backward(ctx, d_out, gradients.attention,

@@ -5,13 +5,21 @@
 namespace llmtrain {
 
 void Mlp::forward(Context& ctx, Tensor y, const MlpSaved& saved, Tensor x, const MlpParams<Tensor>& weights) const {
+  expand(ctx, saved, x, weights);
+  activate(ctx, saved, weights);
+  down_.forward(ctx, y, saved.activated, weights.down.weight);
+}
+
+void Mlp::expand(Context& ctx, const MlpSaved& saved, Tensor x, const MlpParams<Tensor>& weights) const {
   up_.forward(ctx, saved.up, x, weights.up.weight);
+}
+
+void Mlp::activate(Context& ctx, const MlpSaved& saved, const MlpParams<Tensor>& weights) const {
   if (shapes_.gated) {
     ctx.kernels.swiglu_forward(ctx.stream, saved.activated, saved.up);
   } else {
     ctx.kernels.gelu_forward(ctx.stream, saved.activated, saved.up, weights.up.bias, form());
   }
-  down_.forward(ctx, y, saved.activated, weights.down.weight);
 }
 
 void Mlp::backward(Context& ctx, Tensor d_x, const MlpParams<Gradient>& gradients, Tensor d_y, const MlpSaved& saved,

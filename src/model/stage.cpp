@@ -19,7 +19,7 @@ Stage::Stage(const ModelConfig& config, int tensor_rank, int tensor_size, Comput
   for (int slot = 0; slot < sizes.slots; ++slot) {
     SlotMemory memory;
     for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-      memory.blocks.emplace_back(plan, shapes_, sizes.tokens, data_, stats_);
+      memory.blocks.emplace_back(plan, shapes_, sizes.tokens, data_, stats_, sizes.keep);
     }
     memory.gradient = plan.request(Segment::activations, "stream gradient", data_, {sizes.tokens, shapes_.hidden});
     slots_.push_back(std::move(memory));
@@ -45,8 +45,12 @@ BlockSaved Stage::saved(int slot, std::int64_t layer, const Batch& batch) const 
   return slots_[static_cast<std::size_t>(slot)].blocks[static_cast<std::size_t>(layer)].bind(*arena_, batch.count());
 }
 
-Tensor Stage::run_blocks(Context& ctx, const Batch& batch, int slot, ParamStore& params, Tensor delta) {
+Stage::StreamParts Stage::run_blocks(Context& ctx, ScratchStack::Frame& frame, const Batch& batch, int slot,
+                                     ParamStore& params) {
+  const Tensor delta = frame.take(data_, {batch.count(), shapes_.hidden});
   BlockSaved current = saved(slot, 0, batch);
+  // Where blocks do not keep their second residual, it only has to reach the next block.
+  const Tensor passing = current.norm_2.residual ? Tensor{} : frame.take(data_, {batch.count(), shapes_.hidden});
   embedding_.forward(ctx, current.norm_1.residual, batch,
                      EmbeddingParams<Tensor>(params.acquire(embedding_lease(), ctx.stream), config_));
   params.release(embedding_lease(), ctx.stream);
@@ -55,17 +59,17 @@ Tensor Stage::run_blocks(Context& ctx, const Batch& batch, int slot, ParamStore&
     const int lease = block_lease(layer);
     const BlockParams<Tensor> weights(params.acquire(lease, ctx.stream), config_);
     current = saved(slot, layer, batch);
+    if (passing) current.norm_2.residual = passing;
     block_.forward(ctx, current, x, layer == 0 ? Tensor{} : delta, delta, batch, weights, rope_, layer);
     params.release(lease, ctx.stream);
     x = current.norm_2.residual;
   }
-  return x;
+  return {x, delta};
 }
 
 void Stage::forward(Context& ctx, const Batch& batch, int slot, ParamStore& params, GradStore& grads, Tensor totals) {
-  ScratchStack::Frame frame(ctx.scratch, "stream delta");
-  const Tensor delta = frame.take(data_, {batch.count(), shapes_.hidden});
-  const Tensor residual = run_blocks(ctx, batch, slot, params, delta);
+  ScratchStack::Frame frame(ctx.scratch, "stream");
+  const auto [residual, delta] = run_blocks(ctx, frame, batch, slot, params);
   const int lease = head_lease(config_.layers);
   const HeadParams<Tensor> weights(params.acquire(lease, ctx.stream));
   const HeadParams<Gradient> gradients(grads.open(lease));
@@ -92,18 +96,16 @@ void Stage::backward(Context& ctx, const Batch& batch, int slot, ParamStore& par
 void Stage::evaluate(Context& ctx, const Batch& trained, ParamStore& params, Tensor totals) {
   Batch batch = trained;
   batch.samples = {};  // no dropout
-  ScratchStack::Frame frame(ctx.scratch, "stream delta");
-  const Tensor delta = frame.take(data_, {batch.count(), shapes_.hidden});
-  const Tensor residual = run_blocks(ctx, batch, 0, params, delta);
+  ScratchStack::Frame frame(ctx.scratch, "stream");
+  const auto [residual, delta] = run_blocks(ctx, frame, batch, 0, params);
   const int lease = head_lease(config_.layers);
   head_.evaluate(ctx, totals, residual, delta, batch, HeadParams<Tensor>(params.acquire(lease, ctx.stream)));
   params.release(lease, ctx.stream);
 }
 
 void Stage::logits(Context& ctx, const Batch& batch, ParamStore& params, Tensor logits) {
-  ScratchStack::Frame frame(ctx.scratch, "stream delta");
-  const Tensor delta = frame.take(data_, {batch.count(), shapes_.hidden});
-  const Tensor residual = run_blocks(ctx, batch, 0, params, delta);
+  ScratchStack::Frame frame(ctx.scratch, "stream");
+  const auto [residual, delta] = run_blocks(ctx, frame, batch, 0, params);
   const int lease = head_lease(config_.layers);
   const std::int64_t first = batch.count() - logits.rows();
   head_.logits(ctx, logits, residual.rows_at(first, logits.rows()), delta.rows_at(first, logits.rows()),

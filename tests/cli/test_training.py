@@ -57,6 +57,24 @@ def layouts():
     check(worst <= 1e-6 and len(metrics("moved")) == 20, f"1 rank, stopped, gone on with 4 agrees too ({worst:.1e})")
 
 
+def precisions():
+    bf16 = "precision.compute=bf16"
+    text = run(2, "bf16", bf16)
+    check(text.count("no bf16 products") <= 1, "at most one line about the processor's bf16 products")
+    worst = max(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(metrics("bf16"), metrics("first")))
+    check(0 < worst <= 3e-2, f"bf16 and fp32 agree in 20 losses to 3e-2 ({worst:.1e})")
+    run(2, "bf16stop", bf16, "run.stop_after=8")
+    run(2, "bf16stop", bf16)
+    check(training_only(metrics("bf16stop")) == training_only(metrics("bf16")) and
+          files("bf16stop", 20) == files("bf16", 20), "bf16: resumed equals uninterrupted, files and metrics")
+    run(2, "bf16zero0", bf16, "parallel.zero=0")
+    check(metrics("bf16zero0") == metrics("bf16"), "bf16: ZeRO-0 and ZeRO-1 have equal metrics")
+    run(2, "block", bf16, "schedule.recompute=block", "run.stop_after=10")
+    run(2, "block", bf16, "schedule.recompute=selective", "schedule.recompute_modules=[mlp,norm]")
+    check(training_only(metrics("block")) == training_only(metrics("bf16")),
+          "recompute changes nothing, also when the policy changes on resume")
+
+
 def refusals():
     text = run(2, "first", "model.hidden=96", code=84)
     check("model.hidden" in text and "optimizer" not in text, "another model is refused with what differs")
@@ -71,5 +89,6 @@ prepare()
 equal_runs()
 resumes()
 layouts()
+precisions()
 refusals()
 finish()

@@ -64,11 +64,13 @@ def deviation(found, expected):
     """Largest difference of a section in the norm above."""
     total = training.norm_of(expected.values())
     elements = sum(b.size for b in expected.values())
-    worst = 0.0
+    worst = []
     for name, b in expected.items():
+        if found[name].shape != b.shape:
+            raise SystemExit(f"{name}: shape {found[name].shape}, expected {b.shape}")
         scale = training.norm_of([b]) + 1e-3 * total * np.sqrt(b.size / elements)
-        worst = max(worst, training.norm_of([found[name] - b]) / scale)
-    return worst
+        worst.append(training.norm_of([found[name] - b]) / scale)
+    return float(np.max(worst))  # NaN stays NaN
 
 
 def compare(deck, path):

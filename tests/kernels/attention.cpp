@@ -65,12 +65,12 @@ struct Case {
   Buffer<T> d_out = Buffer<T>::random(random, {tokens, q_cols()}, q_cols() + 1);
   Buffer<std::int32_t> starts{{tokens}};
   Buffer<T> out{{tokens, q_cols()}, q_cols() + 5};
-  Buffer<T> lse{{shape.heads, tokens}, tokens + 2};
+  Buffer<StatsOf<T>> lse{{shape.heads, tokens}, tokens + 2};
   Buffer<T> d_qkv{{tokens, q_cols() + 2 * kv_cols()}, q_cols() + 2 * kv_cols() + 2};
-  Buffer<T> delta{{shape.heads, tokens}};
+  Buffer<StatsOf<T>> delta{{shape.heads, tokens}};
 };
 
-/// Plain loops over all pairs of tokens, in fp64.
+/// Plain loops over all pairs of tokens, in fp64. The case's forward has run: gradients are those of its output as stored.
 struct Reference {
   std::vector<double> out, lse, d_qkv;
 
@@ -112,7 +112,7 @@ struct Reference {
     for (std::int64_t d = 0; d < dim; ++d) {
       for (std::int64_t j = first; j <= i; ++j)
         o[d] += score[static_cast<std::size_t>(j - first)] / sum * c.qkv.at(base + j, v_at + d);
-      delta += o[d] * c.d_out.at(row, q_at + d);
+      delta += static_cast<double>(c.out.at(row, q_at + d)) * static_cast<double>(c.d_out.at(row, q_at + d));
     }
     for (std::int64_t j = first; j <= i; ++j) {
       const auto at = static_cast<std::size_t>(j - first);
@@ -136,8 +136,8 @@ void check_setup(const Setup& setup) {
   INFO("batch ", s.batch, " sequence ", s.sequence, " heads ", s.heads, "/", s.kv_heads, " head_dim ", s.head_dim,
        " window ", setup.window, " cap ", setup.soft_cap, " documents ", setup.documents);
   Case<T> c(setup, static_cast<std::uint64_t>(s.sequence * 31 + s.head_dim));
-  const Reference expected(c);
   c.forward();
+  const Reference expected(c);
   check_close("out", c.out, expected.out, 2 * tolerance<T>);
   check_close("lse", c.lse, expected.lse, tolerance<T>);
   c.backward();
@@ -146,19 +146,19 @@ void check_setup(const Setup& setup) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("attention equals plain loops over a grid of shapes", T, float, double) {
+TEST_CASE_TEMPLATE("attention equals plain loops over a grid of shapes", T, Bf16, float, double) {
   for (const std::int64_t sequence : {1, 2, 7, 33, 64, 65, 97, 131})
     for (const auto& [heads, kv] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {4, 2}, {8, 1}})
       for (const std::int64_t dim : {8, 16})
         check_setup<T>({{1 + sequence % 2, sequence, heads, kv, dim}, 0, 0, false});
 }
 
-TEST_CASE_TEMPLATE("attention at every kind of head_dim", T, float, double) {
+TEST_CASE_TEMPLATE("attention at every kind of head_dim", T, Bf16, float, double) {
   for (const std::int64_t dim : {2, 6, 10, 16, 24, 40, 64, 80, 96, 128, 256})
     check_setup<T>({{1, 75, 2, 1, dim}, 0, 0, false});
 }
 
-TEST_CASE_TEMPLATE("attention with windows, soft-cap and documents", T, float, double) {
+TEST_CASE_TEMPLATE("attention with windows, soft-cap and documents", T, Bf16, float, double) {
   for (const std::int64_t sequence : {1, 29, 111, 150})
     for (const std::int64_t window : {0, 1, 100})
       for (const double cap : {0.0, 1.5})
@@ -178,7 +178,7 @@ TEST_CASE("attention's gradients equal differences") {
   }
 }
 
-TEST_CASE_TEMPLATE("attention gives the same bits at any number of threads", T, float, double) {
+TEST_CASE_TEMPLATE("attention gives the same bits at any number of threads", T, Bf16, float, double) {
   // One kv head: two threads share it block by block, one thread does it in one pass. Four: whole heads a thread.
   for (const std::int64_t kv : {1, 4}) {
     for (const bool documents : {false, true}) {
@@ -199,7 +199,8 @@ TEST_CASE_TEMPLATE("a change of a later token changes nothing before it", T, flo
   for (const std::int64_t changed : {149, 96, 64, 31}) {
     Case<T> c(Setup{{1, sequence, 2, 1, 16}});
     c.forward();
-    const auto out = c.out, lse = c.lse;
+    const auto out = c.out;
+    const auto lse = c.lse;
     for (std::int64_t col = 0; col < c.qkv.cols(); ++col) c.qkv.at(changed, col) += T(20);
     c.forward();
     for (std::int64_t i = 0; i < changed; ++i)
@@ -209,7 +210,7 @@ TEST_CASE_TEMPLATE("a change of a later token changes nothing before it", T, flo
   }
 }
 
-TEST_CASE_TEMPLATE("NaN is not lost in attention", T, float, double) {
+TEST_CASE_TEMPLATE("NaN is not lost in attention", T, Bf16, float, double) {
   Case<T> c(Setup{{1, 150, 2, 1, 16}});
   c.qkv.at(70, c.q_cols()) = Buffer<T>::poison();  // one element of k
   c.forward();

@@ -19,7 +19,7 @@ const std::vector<Case> cases = {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("cross_entropy_stats reads the true columns only", T, float, double) {
+TEST_CASE_TEMPLATE("cross_entropy_stats reads the true columns only", T, Bf16, float, double) {
   Random random(1);
   for (const Case& c : cases) {
     auto logits = Buffer<T>::random(random, {c.tokens, c.columns}, c.columns + 3, c.deviation);
@@ -45,7 +45,7 @@ TEST_CASE_TEMPLATE("cross_entropy_stats reads the true columns only", T, float, 
   }
 }
 
-TEST_CASE_TEMPLATE("cross_entropy_loss adds weighted losses to the totals", T, float, double) {
+TEST_CASE_TEMPLATE("cross_entropy_loss adds weighted losses to the totals", T, Bf16, float, double) {
   Random random(2);
   const std::int64_t tokens = 50, columns = 33;
   auto logits = Buffer<T>::random(random, {tokens, columns}, 0, 3);
@@ -72,7 +72,7 @@ TEST_CASE_TEMPLATE("cross_entropy_loss adds weighted losses to the totals", T, f
   CHECK(totals.at(3) == 13);
 }
 
-TEST_CASE_TEMPLATE("cross_entropy_gradient is weights * (softmax - one_hot), zero in padding", T, float, double) {
+TEST_CASE_TEMPLATE("cross_entropy_gradient is weights * (softmax - one_hot), zero in padding", T, Bf16, float, double) {
   Random random(3);
   for (const Case& c : cases) {
     if (c.vocab.valid == 0) continue;

@@ -28,7 +28,7 @@ std::vector<double> mask(std::vector<std::int64_t> samples, std::int64_t cols, D
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("bias_dropout keeps and scales, backward through the same mask", T, float, double) {
+TEST_CASE_TEMPLATE("bias_dropout keeps and scales, backward through the same mask", T, Bf16, float, double) {
   Random random(1);
   for (const auto& [sequence, cols] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {7, 13}, {40, 521}}) {
     const DropoutKey key{0.25, 9, 3, sequence};

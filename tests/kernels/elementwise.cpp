@@ -14,7 +14,7 @@ const std::vector<Size> sizes = {{1, 1, 0}, {3, 5, 9}, {7, 33, 0}, {2, 20001, 20
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("add sums strided tensors, also in place", T, float, double) {
+TEST_CASE_TEMPLATE("add sums strided tensors, also in place", T, Bf16, float, double) {
   Random random(1);
   for (const auto& [rows, cols, leading] : sizes) {
     auto a = Buffer<T>::random(random, {rows, cols}, leading), b = Buffer<T>::random(random, {rows, cols});
@@ -28,7 +28,7 @@ TEST_CASE_TEMPLATE("add sums strided tensors, also in place", T, float, double) 
   }
 }
 
-TEST_CASE_TEMPLATE("scale_add adds a multiple", T, float, double) {
+TEST_CASE_TEMPLATE("scale_add adds a multiple", T, Bf16, float, double) {
   Random random(2);
   for (const auto& [rows, cols, leading] : sizes) {
     const auto before = Buffer<T>::random(random, {rows, cols}, leading);
@@ -61,6 +61,51 @@ TEST_CASE("convert rounds to nearest and keeps what fits") {
   }
 }
 
+namespace {
+
+/// The bf16 number next to a finite x, found among the two around it.
+double nearest_bf16(double x) {
+  const int exponent = x == 0 ? -126 : std::max(-126, std::ilogb(x));
+  const double unit = std::ldexp(1.0, exponent - 7), low = std::floor(x / unit) * unit, high = low + unit;
+  double near = low;
+  if (x - low > high - x || (x - low == high - x && std::fmod(std::abs(low / unit), 2) == 1)) near = high;
+  return std::abs(near) >= 0x1p128 ? std::copysign(std::numeric_limits<double>::infinity(), x) : near;
+}
+
+}  // namespace
+
+TEST_CASE("convert to bf16 rounds once to nearest even, and keeps NaN and what overflows") {
+  Random random(5);
+  std::vector<double> values{0,        -0.0,  1,      1 + 0x1p-8, 1 + 3 * 0x1p-8, 0x1.fep127, 0x1.ffp127, -0x1.fffp127,
+                             0x1p-133, 1e300, -1e300, 1e-300,     0x1.8p-134,     0x1p-134};
+  for (int i = 0; i < 2000; ++i) {
+    const double x = static_cast<double>(Bf16(random.normal())), half = std::ldexp(std::abs(x), -9);
+    for (const double offset : {0.5, 0.999999999999, 1.0, 1.000000000001, 1.5}) values.push_back(x + offset * half);
+  }
+  const auto n = static_cast<std::int64_t>(values.size());
+  Buffer<double> wide({n}), back({n});
+  Buffer<float> single({n});
+  Buffer<Bf16> from_wide({n}), from_single({n});
+  for (std::int64_t i = 0; i < n; ++i) {
+    wide.at(i) = values[static_cast<std::size_t>(i)];
+    single.at(i) = static_cast<float>(wide.at(i));
+  }
+  kernels().convert(stream, from_wide.tensor(), wide.tensor());
+  kernels().convert(stream, from_single.tensor(), single.tensor());
+  kernels().convert(stream, back.tensor(), from_wide.tensor());
+  std::int64_t wrong = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    wrong += back.at(i) != nearest_bf16(wide.at(i));
+    if (std::isfinite(single.at(i))) wrong += static_cast<double>(from_single.at(i)) != nearest_bf16(single.at(i));
+    wrong += std::signbit(back.at(i)) != std::signbit(wide.at(i));
+  }
+  CHECK(wrong == 0);
+  for (const std::uint32_t bits : {0x7f800001u, 0xffffffffu, 0x7fc00000u}) {
+    CHECK(std::isnan(static_cast<float>(Bf16(bits_as<float>(bits)))));
+  }
+  CHECK(std::isnan(static_cast<float>(Bf16(std::numeric_limits<double>::quiet_NaN()))));
+}
+
 TEST_CASE("copy moves every dtype between leading dimensions") {
   Random random(4);
   for (const auto& [rows, cols, leading] : sizes) {
@@ -75,7 +120,7 @@ TEST_CASE("copy moves every dtype between leading dimensions") {
   }
 }
 
-TEST_CASE_TEMPLATE("fill sets all elements and no gap", T, float, double, std::int32_t, std::int64_t) {
+TEST_CASE_TEMPLATE("fill sets all elements and no gap", T, Bf16, float, double, std::int32_t, std::int64_t) {
   for (const auto& [rows, cols, leading] : sizes) {
     Buffer<T> to({rows, cols}, leading);
     kernels().fill(stream, to.tensor(), 3);

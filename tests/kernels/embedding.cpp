@@ -29,7 +29,7 @@ Buffer<std::int32_t> sorting_order(const Buffer<std::int32_t>& ids) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("embedding_forward takes rows of this rank and zeros elsewhere", T, float, double) {
+TEST_CASE_TEMPLATE("embedding_forward takes rows of this rank and zeros elsewhere", T, Bf16, float, double) {
   Random random(1);
   for (const Case& c : cases) {
     auto ids = Buffer<std::int32_t>::integers(random, {c.tokens}, 0, c.all_rows);
@@ -45,21 +45,22 @@ TEST_CASE_TEMPLATE("embedding_forward takes rows of this rank and zeros elsewher
     }
     check_close("embedding", out, expected, 0);
     auto sum = Buffer<T>::random(random, {c.tokens, c.cols}, c.cols + 1), added = sum;
-    for (std::int64_t i = 0; i < added.numel(); ++i) added.flat(i) += out.flat(i);
+    for (std::int64_t i = 0; i < added.numel(); ++i) added.flat(i) = static_cast<T>(added.flat(i) + out.flat(i));
     kernels().embedding_forward(stream, sum.tensor(), ids.tensor(), table.tensor(), c.vocab, Write::accumulate);
     CHECK(sum.same_bits(added));
   }
 }
 
-TEST_CASE_TEMPLATE("embedding_backward sums rows of equal ids in order of position", T, float, double) {
+TEST_CASE_TEMPLATE("embedding_backward sums rows of equal ids in order of position", T, Bf16, float, double) {
   Random random(2);
   for (const Case& c : cases) {
     for (const Write write : {Write::overwrite, Write::accumulate}) {
       auto ids = Buffer<std::int32_t>::integers(random, {c.tokens}, 0, c.all_rows);
       auto order = sorting_order(ids);
       auto d_out = Buffer<T>::random(random, {c.tokens, c.cols}, c.cols + 2);
-      const auto before = write == Write::overwrite ? Buffer<T>({c.table_rows, c.cols}, c.cols + 3)
-                                                    : Buffer<T>::random(random, {c.table_rows, c.cols}, c.cols + 3);
+      using Sums = Buffer<StatsOf<T>>;
+      const auto before = write == Write::overwrite ? Sums({c.table_rows, c.cols}, c.cols + 3)
+                                                    : Sums::random(random, {c.table_rows, c.cols}, c.cols + 3);
       auto d_table = before, expected = before;
       if (write == Write::overwrite) expected.fill(0);
       for (std::int64_t t = 0; t < c.tokens; ++t) {

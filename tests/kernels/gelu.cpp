@@ -23,7 +23,7 @@ double reference_derivative(Gelu form, double x) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("gelu agrees with plain loops, also in place", T, float, double) {
+TEST_CASE_TEMPLATE("gelu agrees with plain loops, also in place", T, Bf16, float, double) {
   Random random(1);
   for (const Gelu form : {Gelu::exact, Gelu::tanh}) {
     for (const bool biased : {false, true}) {
@@ -87,7 +87,7 @@ TEST_CASE("gelu_backward and bias_gradient are the gradients") {
   }
 }
 
-TEST_CASE_TEMPLATE("bias_add adds to every row, also in place", T, float, double) {
+TEST_CASE_TEMPLATE("bias_add adds to every row, also in place", T, Bf16, float, double) {
   Random random(3);
   for (const auto& [rows, n] : shapes) {
     auto x = Buffer<T>::random(random, {rows, n}, n + 2), b = Buffer<T>::random(random, {n});
@@ -103,7 +103,7 @@ TEST_CASE_TEMPLATE("bias_add adds to every row, also in place", T, float, double
   }
 }
 
-TEST_CASE_TEMPLATE("bias_gradient sums columns, the same bits for any number of threads", T, float, double) {
+TEST_CASE_TEMPLATE("bias_gradient sums columns, the same bits for any number of threads", T, Bf16, float, double) {
   Random random(4);
   for (const auto& [rows, n] : shapes) {
     auto d_out = Buffer<T>::random(random, {rows, n}, n + 3);

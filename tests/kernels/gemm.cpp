@@ -11,7 +11,7 @@ namespace {
 
 constexpr GemmForm forms[] = {GemmForm::nt, GemmForm::nn, GemmForm::tn};
 
-template <class T>
+template <class T, class D = T>
 struct Case {
   Case(Random& random, GemmForm form_, std::int64_t m, std::int64_t n, std::int64_t k_, std::int64_t gap)
       : form(form_),
@@ -42,22 +42,23 @@ struct Case {
 
   GemmForm form;
   std::int64_t k;
-  Buffer<T> a, b, d;
+  Buffer<T> a, b;
+  Buffer<D> d;
 };
 
-template <class T>
+template <class T, class D = T>
 void check_forms(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t gap) {
   INFO("m ", m, " n ", n, " k ", k, " gap ", gap);
   Random random(static_cast<std::uint64_t>(m * 1000003 + n * 1009 + k));
   for (const GemmForm form : forms) {
     INFO("form ", static_cast<int>(form));
-    Case<T> c(random, form, m, n, k, gap);
+    Case<T, D> c(random, form, m, n, k, gap);
     c.run(Write::overwrite);  // over NaN
-    check_close("overwrite", c.d, c.reference({}), tolerance<T>);
-    c.d.each([&](T& x) { x = static_cast<T>(random.normal()); });
+    check_close("overwrite", c.d, c.reference({}), tolerance<D>);
+    c.d.each([&](D& x) { x = static_cast<D>(random.normal()); });
     const auto expected = c.reference(c.d.values());
     c.run(Write::accumulate);
-    check_close("accumulate", c.d, expected, tolerance<T>);
+    check_close("accumulate", c.d, expected, tolerance<D>);
     CHECK(c.a.gaps_intact());
     CHECK(c.b.gaps_intact());
   }
@@ -70,6 +71,25 @@ TEST_CASE_TEMPLATE("gemm equals plain loops for all forms, writes, strides and o
                                    {13, 31, 7}, {64, 64, 64}, {97, 41, 130}, {100, 193, 3}, {33, 200, 257}};
   for (const auto& [m, n, k] : sizes)
     for (const std::int64_t gap : {0, 3}) check_forms<T>(m, n, k, gap);
+}
+
+TEST_CASE_TEMPLATE("gemm of bf16 into bf16 and fp32, within one panel and over several", D, Bf16, float) {
+  const std::int64_t sizes[][3] = {{1, 1, 1},      {1, 17, 33},   {19, 1, 5},      {13, 31, 7},
+                                   {33, 200, 257}, {3, 1030, 40}, {1027, 2, 2050}, {5, 7, 1025}};
+  for (const auto& [m, n, k] : sizes)
+    for (const std::int64_t gap : {0, 3}) check_forms<Bf16, D>(m, n, k, gap);
+}
+
+TEST_CASE("sums of bf16 products are not rounded on their way") {
+  const std::int64_t k = 3000;  // in bf16, 256 + 1 is 256
+  Buffer<Bf16> a({2, k}), b({2, k}), d({2, 2});
+  for (Buffer<Bf16>* x : {&a, &b}) x->fill(Bf16(1));
+  cpu_gemm(GemmForm::nt, d.tensor(), a.tensor(), b.tensor(), Write::overwrite);
+  check_close("sum", d, std::vector<double>(4, Bf16(3000.0)), 0);
+  Buffer<float> wide({2, 2});
+  wide.fill(0.25F);
+  cpu_gemm(GemmForm::nt, wide.tensor(), a.tensor(), b.tensor(), Write::accumulate);
+  check_close("fp32 sum", wide, std::vector<double>(4, 3000.25), 0);
 }
 
 TEST_CASE_TEMPLATE("gemm reads column slices of packed tensors", T, float, double) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "llmtrain/backend/kernels.hpp"
+#include "llmtrain/base/bf16.hpp"
 
 namespace llmtrain::test {
 
@@ -48,7 +49,9 @@ class Random {
 
 /// Relative bound of a comparison with a reference in fp64, for results whose error does not grow with the size.
 template <class T>
-inline constexpr double tolerance = std::is_same_v<T, double> ? 1e-13 : 1e-5;
+inline constexpr double tolerance = std::is_same_v<T, double>  ? 1e-13
+                                    : std::is_same_v<T, float> ? 1e-5
+                                                               : 0x1p-8;
 
 /// The stats dtype of data of type T.
 template <class T>
@@ -84,6 +87,7 @@ class Buffer {
 
   static T poison() {
     if constexpr (std::is_floating_point_v<T>) return std::numeric_limits<T>::quiet_NaN();
+    if constexpr (std::is_same_v<T, Bf16>) return Bf16(std::numeric_limits<float>::quiet_NaN());
     return std::numeric_limits<T>::lowest();
   }
 
@@ -129,7 +133,7 @@ class Buffer {
   }
 
  private:
-  static constexpr T guard = static_cast<T>(-77);
+  inline static const T guard = static_cast<T>(-77);
   std::vector<std::int64_t> shape_;
   std::int64_t rows_ = 0, cols_ = 0, leading_ = 0;
   std::vector<T> storage_;

@@ -6,7 +6,7 @@
 using namespace llmtrain;
 using namespace llmtrain::test;
 
-TEST_CASE_TEMPLATE("every cut of a matrix holds the same bits", T, float, double) {
+TEST_CASE_TEMPLATE("every cut of a matrix holds the same bits", T, Bf16, float, double) {
   Random random(1);
   const std::int64_t rows = 13, cols = 2077;  // odd: pairs straddle rows; more than one block of columns
   const InitKey key{1234, 0xfeedfacecafebeefu};
@@ -27,7 +27,7 @@ TEST_CASE_TEMPLATE("every cut of a matrix holds the same bits", T, float, double
   for (std::int64_t i = 0; i < 40; ++i) CHECK(line.at(i) == whole.at(1, 3 + i));
 }
 
-TEST_CASE_TEMPLATE("elements are the scaled normal numbers of their index", T, float, double) {
+TEST_CASE_TEMPLATE("elements are the scaled normal numbers of their index", T, Bf16, float, double) {
   Buffer<T> x({3, 101});
   kernels().init_normal(stream, x.tensor(), {7, 8}, {5, 0, 101}, 0.5);
   std::int64_t wrong = 0;

@@ -99,7 +99,8 @@ void reference_backward(const Case<T>& c, bool through, std::vector<double>& d_x
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("layer_norm_forward normalises rows, adds and keeps the residual, also in place", T, float, double) {
+TEST_CASE_TEMPLATE("layer_norm_forward normalises rows, adds and keeps the residual, also in place", T, Bf16, float,
+                   double) {
   Random random(1);
   for (const auto& [rows, cols] : shapes) {
     auto x = Buffer<T>::random(random, {rows, cols}, cols + 2, 2, 0.3), delta = Buffer<T>::random(random, {rows, cols});
@@ -141,8 +142,8 @@ TEST_CASE_TEMPLATE("layer_norm keeps its digits far from zero", T, float, double
   }
 }
 
-TEST_CASE_TEMPLATE("layer_norm_backward agrees with plain loops, in place and for any number of threads", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("layer_norm_backward agrees with plain loops, in place and for any number of threads", T, Bf16,
+                   float, double) {
   Random random(3);
   for (const Shape& s : shapes) {
     for (const bool through : {false, true}) {

@@ -5,7 +5,7 @@
 using namespace llmtrain;
 using namespace llmtrain::test;
 
-TEST_CASE_TEMPLATE("sum_squares adds to the totals in an order of its own", T, float, double) {
+TEST_CASE_TEMPLATE("sum_squares adds to the totals in an order of its own", T, Bf16, float, double) {
   Random random(1);
   for (const std::int64_t n : {1L, 15L, 4096L, 100003L}) {
     auto x = Buffer<T>::random(random, {n});
@@ -179,6 +179,19 @@ TEST_CASE("adamw publishes weights of another dtype") {
                   c.scalars.tensor(), c.options);
   std::int64_t wrong = 0;
   for (std::int64_t i = 0; i < 1000; ++i) wrong += weights.at(i) != static_cast<float>(c.master.at(i));
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("adamw publishes its fp32 masters in bf16") {
+  Random random(6);
+  AdamWCase<float> c(random, 20011), alone = c;
+  Buffer<Bf16> weights({20011});
+  kernels().adamw(stream, c.master.tensor(), c.m.tensor(), c.v.tensor(), weights.tensor(), c.gradient.tensor(),
+                  c.scalars.tensor(), c.options);
+  alone.run(0, 20011);
+  CHECK(c.master.same_bits(alone.master));
+  std::int64_t wrong = 0;
+  for (std::int64_t i = 0; i < 20011; ++i) wrong += weights.at(i).bits != Bf16(c.master.at(i)).bits;
   CHECK(wrong == 0);
 }
 

@@ -61,7 +61,7 @@ struct BackwardCase {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("rms_norm_forward normalises rows", T, float, double) {
+TEST_CASE_TEMPLATE("rms_norm_forward normalises rows", T, Bf16, float, double) {
   Random random(1);
   for (const auto& [rows, cols] : shapes) {
     auto x = Buffer<T>::random(random, {rows, cols}, cols + 2, 2, 0.3);
@@ -77,7 +77,7 @@ TEST_CASE_TEMPLATE("rms_norm_forward normalises rows", T, float, double) {
   }
 }
 
-TEST_CASE_TEMPLATE("rms_norm_forward adds and keeps the residual, also in place of x", T, float, double) {
+TEST_CASE_TEMPLATE("rms_norm_forward adds and keeps the residual, also in place of x", T, Bf16, float, double) {
   Random random(2);
   for (const auto& [rows, cols] : shapes) {
     auto x = Buffer<T>::random(random, {rows, cols}, cols + 2), delta = Buffer<T>::random(random, {rows, cols});
@@ -99,7 +99,7 @@ TEST_CASE_TEMPLATE("rms_norm_forward adds and keeps the residual, also in place 
   }
 }
 
-TEST_CASE_TEMPLATE("rms_norm_backward agrees with plain loops, in place and for any number of threads", T, float,
+TEST_CASE_TEMPLATE("rms_norm_backward agrees with plain loops, in place and for any number of threads", T, Bf16, float,
                    double) {
   Random random(3);
   for (const Shape& s : shapes) {

@@ -29,7 +29,7 @@ Buffer<StatsOf<T>> make_table(std::int64_t positions, std::int64_t head_dim) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("rope rotates pairs of halves by position", T, float, double) {
+TEST_CASE_TEMPLATE("rope rotates pairs of halves by position", T, Bf16, float, double) {
   Random random(1);
   for (const Case& c : cases) {
     const std::int64_t half = c.head_dim / 2;

@@ -39,7 +39,7 @@ TEST_CASE_TEMPLATE("fast_exp is good to about an ulp and right at the ends", S, 
   CHECK(std::isnan(fast_exp(std::numeric_limits<S>::quiet_NaN())));
 }
 
-TEST_CASE_TEMPLATE("swiglu agrees with plain loops, also in place", T, float, double) {
+TEST_CASE_TEMPLATE("swiglu agrees with plain loops, also in place", T, Bf16, float, double) {
   Random random(1);
   for (const auto& [rows, n] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {5, 13}, {70, 257}}) {
     auto gate_up = Buffer<T>::random(random, {rows, 2 * n}, 2 * n + 5, 3);

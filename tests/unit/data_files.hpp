@@ -9,13 +9,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <numeric>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/files.hpp"
 #include "llmtrain/data/indexed_dataset_writer.hpp"
 
 namespace llmtrain {
@@ -45,12 +45,6 @@ class TestFolder {
  private:
   std::filesystem::path path_;
 };
-
-inline std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  REQUIRE(file.good());
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 inline void write_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;

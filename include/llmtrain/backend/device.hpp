@@ -60,6 +60,9 @@ class Device {
   /// was found.
   virtual double peak_flops(DType precision, std::string* formula) const = 0;
 
+  /// One line for whoever asks to compute in this precision, where the device does it in a poor way; else empty.
+  virtual std::string caution(DType) const { return {}; }
+
   virtual Kernels& kernels() = 0;
 
   /// Called once a operation with its name and tensors; null for none. Not owned.

@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 
+#include "llmtrain/base/files.hpp"
+
 namespace llmtrain {
 
 /// An open file of fixed size. Reads are by position, so threads may share it.
@@ -14,13 +16,12 @@ class InputFile {
  public:
   /// Throws Error(missing_input) if `path` cannot be opened or is no regular file.
   explicit InputFile(std::string path);
-  ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
   const std::string& path() const { return path_; }
   std::int64_t size() const { return size_; }  ///< bytes, when it was opened
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return file_.get(); }
 
   /// Fills `out` from byte `offset`. Throws Error(bad_input) if the file has become too short, Error(io_error) otherwise.
   void read_at(std::int64_t offset, std::span<std::byte> out) const;
@@ -30,7 +31,7 @@ class InputFile {
 
  private:
   std::string path_;
-  int descriptor_ = -1;
+  FileDescriptor file_;
   std::int64_t size_ = 0;
 };
 

@@ -56,8 +56,8 @@ class Loader {
  private:
   struct Buffer {
     std::vector<std::int32_t> tokens, targets, order;  // each [micro_batch * seq_len]
-    std::vector<float> weights;                        // likewise
     std::vector<std::int64_t> samples;                 // [micro_batch]
+    std::vector<float> weights;                        // [micro_batch * seq_len]
   };
   void check_ids(std::int64_t sample) const;
   void sort(Buffer& buffer);

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "llmtrain/base/files.hpp"
+
 namespace llmtrain {
 
 /// A file being written under a temporary name beside `path`; destroyed unpublished, it leaves nothing.
@@ -31,11 +33,11 @@ class OutputFile {
 
  private:
   friend void publish(std::span<OutputFile* const> files);
-  void write_all(std::int64_t offset, std::span<const std::byte> bytes);
+  void put(std::int64_t offset, std::span<const std::byte> bytes);
 
   std::string path_;
   std::string temporary_;  ///< empty once renamed
-  int descriptor_ = -1;
+  FileDescriptor file_;
   std::int64_t flushed_ = 0;
   std::vector<std::byte> buffer_;
 };

@@ -13,6 +13,7 @@ namespace llmtrain {
 ///   /loss /grad_norm /lr [steps]: mean loss over target tokens, norm of its gradient before clipping;
 ///   /initial/NAME: parameters before step 1;  /gradients/NAME: gradient of step 1's mean loss, before clipping;
 ///   /parameters/NAME: parameters after the last step.
+/// Parameters are the weights that layers compute with: of precision.compute bf16, the rounded copies.
 /// NAME is a section's Hugging Face name as groups; arrays have their true global shape. Collective over the world.
 void dump_steps(Launch& launch, std::int64_t steps, const std::string& path);
 

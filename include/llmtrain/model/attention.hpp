@@ -29,6 +29,11 @@ class Attention {
   /// [positions, head_dim / 2, 2] holds cosines and sines, absent where positions are not rotary.
   void forward(Context& ctx, Tensor y, const AttentionSaved& saved, Tensor x, const Batch& batch,
                const AttentionParams<Tensor>& weights, Tensor rope) const;
+  /// The steps of forward that backward may have to repeat.
+  void project(Context& ctx, const AttentionSaved& saved, Tensor x, const Batch& batch,
+               const AttentionParams<Tensor>& weights, Tensor rope) const;
+  void attend(Context& ctx, const AttentionSaved& saved, const Batch& batch) const;
+  void finish(Context& ctx, Tensor y, const AttentionSaved& saved, const AttentionParams<Tensor>& weights) const;
   /// d_x [tokens, hidden] of d_y, and all gradients of parameters.
   void backward(Context& ctx, Tensor d_x, const AttentionParams<Gradient>& gradients, Tensor d_y,
                 const AttentionSaved& saved, Tensor x, const Batch& batch, const AttentionParams<Tensor>& weights,

@@ -12,7 +12,21 @@
 
 namespace llmtrain {
 
-/// Activations of one block and one micro-batch slot.
+/// Which activations of a block live from forward to backward. The others live in scratch memory while the block runs,
+/// and backward computes them again by the same operations: the same bits.
+struct Keep {
+  bool stream = true;     ///< the residual before the second norm, and the statistics of both norms
+  bool norm_out = true;   ///< outputs of both norms
+  bool qkv = true;        ///< and q and k as normed
+  bool attention = true;  ///< its output and log-sum-exp
+  bool up = true;
+  bool activated = true;
+
+  Keep() = default;
+  explicit Keep(const ScheduleConfig& schedule);
+};
+
+/// Activations of one block and one micro-batch slot; what is not kept is absent.
 struct BlockSaved {
   NormSaved norm_1;
   AttentionSaved attention;
@@ -22,11 +36,12 @@ struct BlockSaved {
 
 /// The same as memory requests.
 struct BlockSlots {
-  BlockSlots(MemoryPlan& plan, const LocalShapes& shapes, std::int64_t tokens, DType data, DType stats);
+  BlockSlots(MemoryPlan& plan, const LocalShapes& shapes, std::int64_t tokens, DType data, DType stats,
+             const Keep& keep = {});
   /// Views of the first `tokens` tokens.
   BlockSaved bind(const Arena& arena, std::int64_t tokens) const;
 
-  /// Slots of what the model does not have stay empty.
+  /// Slots of what the model does not have, or does not keep, stay empty.
   Slot residual_1, rstd_1, out_1, mean_1, qkv, attention, lse, qk, qk_rstd;
   Slot residual_2, rstd_2, out_2, mean_2, up, activated;
 };
@@ -34,25 +49,40 @@ struct BlockSlots {
 class Block {
  public:
   Block(const ModelConfig& config, const LocalShapes& shapes, DType stats, Dropout dropout)
-      : norm_(shapes, config.norm_eps, stats),
+      : shapes_(shapes),
+        stats_(stats),
+        norm_(shapes, config.norm_eps, stats),
         attention_(shapes, config.norm_eps, stats),
         mlp_(shapes, config.activation),
         dropout_(dropout) {}
 
   /// In: stream = x + delta (delta absent: x must be saved.norm_1.residual). Out: stream =
-  /// saved.norm_2.residual + delta_out; delta_out [tokens, hidden] may alias delta. `layer` keys the dropouts.
+  /// saved.norm_2.residual + delta_out; delta_out [tokens, hidden] may alias delta. Both residuals must be there. `layer`
+  /// keys the dropouts.
   void forward(Context& ctx, const BlockSaved& saved, Tensor x, Tensor delta, Tensor delta_out, const Batch& batch,
                const BlockParams<Tensor>& weights, Tensor rope, std::int64_t layer) const;
-  /// gradient [tokens, hidden], in place: of the outgoing stream, then of the incoming one.
+  /// gradient [tokens, hidden], in place: of the outgoing stream, then of the incoming one. saved.norm_1.residual must be
+  /// there.
   void backward(Context& ctx, Tensor gradient, const BlockSaved& saved, const Batch& batch,
                 const BlockParams<Tensor>& weights, const BlockParams<Gradient>& gradients, Tensor rope,
                 std::int64_t layer) const;
 
  private:
+  /// Put into scratch memory what is absent of the attention branch, and of the MLP branch.
+  void complete_attention(ScratchStack::Frame& frame, BlockSaved& saved) const;
+  void complete_mlp(ScratchStack::Frame& frame, BlockSaved& saved) const;
+  /// Computes again what `kept` lacks; `saved` is complete. The MLP branch of a block that kept its input alone starts
+  /// from attention's output; `sum` [tokens, hidden] is memory for it.
+  void repeat_attention(Context& ctx, const BlockSaved& saved, const BlockSaved& kept, const Batch& batch,
+                        const BlockParams<Tensor>& weights, Tensor rope) const;
+  void repeat_mlp(Context& ctx, const BlockSaved& saved, const BlockSaved& kept, const Batch& batch,
+                  const BlockParams<Tensor>& weights, Tensor sum, std::int64_t layer) const;
   /// The gradient at the end of a branch: that of the stream, through dropout if there is one.
   Tensor branch_gradient(Context& ctx, ScratchStack::Frame& frame, Tensor gradient, const Batch& batch,
                          std::int64_t operation) const;
 
+  const LocalShapes& shapes_;
+  DType stats_;
   Norm norm_;
   Attention attention_;
   Mlp mlp_;

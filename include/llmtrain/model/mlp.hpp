@@ -21,6 +21,9 @@ class Mlp {
   /// y = (silu(x Wg^T) * (x Wu^T)) Wd^T or gelu(x Wu^T + bu) Wd^T; x, y [tokens, hidden]. The bias of y is left to the
   /// end of the residual branch.
   void forward(Context& ctx, Tensor y, const MlpSaved& saved, Tensor x, const MlpParams<Tensor>& weights) const;
+  /// The steps of forward that backward may have to repeat.
+  void expand(Context& ctx, const MlpSaved& saved, Tensor x, const MlpParams<Tensor>& weights) const;
+  void activate(Context& ctx, const MlpSaved& saved, const MlpParams<Tensor>& weights) const;
   void backward(Context& ctx, Tensor d_x, const MlpParams<Gradient>& gradients, Tensor d_y, const MlpSaved& saved,
                 Tensor x, const MlpParams<Tensor>& weights) const;
 

@@ -24,6 +24,7 @@ struct LocalShapes {
 
   LocalShapes(const ModelConfig& config, int tensor_rank, int tensor_size);
   std::int64_t qkv_cols() const { return (heads + 2 * kv_heads) * head_dim; }
+  std::int64_t qk_cols() const { return (heads + kv_heads) * head_dim; }
   std::int64_t up_cols() const { return gated ? 2 * ffn : ffn; }  ///< of the MLP's first projection
 };
 

@@ -15,6 +15,7 @@ namespace llmtrain {
 struct StageSizes {
   std::int64_t tokens = 0;  ///< of the largest micro-batch
   int slots = 1;            ///< micro-batches whose activations are alive at once
+  Keep keep;                ///< of each block
 };
 
 class Stage {
@@ -44,8 +45,12 @@ class Stage {
     std::vector<BlockSlots> blocks;
     Slot gradient;  // [tokens, hidden], of the stream: kept from the head's backward to the stage's
   };
-  /// Embedding and blocks; leaves the stream as (last residual, delta).
-  Tensor run_blocks(Context& ctx, const Batch& batch, int slot, ParamStore& params, Tensor delta);
+  /// The stream after the blocks is the sum of both; [tokens, hidden].
+  struct StreamParts {
+    Tensor residual, delta;
+  };
+  /// Embedding and blocks. What the result needs besides kept activations is taken from `frame`.
+  StreamParts run_blocks(Context& ctx, ScratchStack::Frame& frame, const Batch& batch, int slot, ParamStore& params);
   BlockSaved saved(int slot, std::int64_t layer, const Batch& batch) const;
 
   ModelConfig config_;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "communicator.hpp"
+#include "cpu/gemm.hpp"
 #include "processor.hpp"
 
 namespace llmtrain {
@@ -65,6 +66,13 @@ std::string CpuDevice::describe() const { return describe_processor(threads_); }
 
 double CpuDevice::peak_flops(DType precision, std::string* formula) const {
   return processor_peak_flops(precision, threads_, formula);
+}
+
+std::string CpuDevice::caution(DType precision) const {
+  if (precision != DType::bf16 || has_bf16_products()) return {};
+  return "precision.compute bf16: this processor has no bf16 products (AVX-512 bf16 or AMX), so matrices are widened "
+         "and "
+         "multiplied in fp32; precision.compute fp32 is as fast";
 }
 
 Kernels& CpuDevice::kernels() {

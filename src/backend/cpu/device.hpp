@@ -33,6 +33,7 @@ class CpuDevice final : public Device {
   bool executes() const override { return true; }
   std::string describe() const override;
   double peak_flops(DType precision, std::string* formula) const override;
+  std::string caution(DType precision) const override;
 
   Kernels& kernels() override;
   void set_observer(OpObserver* observer) override;

@@ -4,16 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
+
+#include "llmtrain/base/bf16.hpp"
 
 namespace llmtrain {
 
 namespace {
-
-/// Storage of a bf16 element, and the way to and from fp32 (to nearest, ties to even; NaN stays NaN).
-struct Bf16 {
-  std::uint16_t bits;
-};
 
 template <class T>
 struct Arithmetic {
@@ -25,12 +21,8 @@ struct Arithmetic {
 template <>
 struct Arithmetic<Bf16> {
   using Wide = float;
-  static float widen(Bf16 value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16); }
-  static Bf16 narrow(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if (value != value) return {static_cast<std::uint16_t>(bits >> 16 | 0x40)};
-    return {static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
-  }
+  static float widen(Bf16 value) { return value; }
+  static Bf16 narrow(float value) { return Bf16(value); }
 };
 
 template <class T>

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// ranks: 1 2
+/// What is computed again and in which precision, on whole tiny models: recompute policies change no bit, bf16 stays
+/// near fp32, and its weights are the rounded fp32 masters through steps, ZeRO levels and a resume.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "llmtrain/base/bf16.hpp"
+#include "llmtrain/driver/state.hpp"
+#include "llmtrain/driver/step.hpp"
+
+using namespace llmtrain;
+
+namespace {
+
+ModelConfig tiny_llama() {
+  ModelConfig config;
+  config.layers = 2;
+  config.hidden = 64;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 16;
+  config.ffn = 96;
+  config.seq_len = 24;
+  config.vocab = 61;
+  config.vocab_multiple = 16;
+  config.qkv_bias = true;
+  config.qk_norm = true;
+  config.dropout = 0.1;
+  config.init_std = 0.1;
+  return config;
+}
+
+ModelConfig tiny_gpt() {
+  ModelConfig config = tiny_llama();
+  config.family = Family::gpt;
+  config.tied = true;
+  config.kv_heads = config.heads;
+  config.qk_norm = false;
+  config.activation = Activation::gelu_tanh;
+  config.positions = Positions::learned;
+  return config;
+}
+
+/// Two micro-batches of two sequences on every rank.
+Deck tiny_deck(const ModelConfig& model, Compute compute, int zero) {
+  Deck deck;
+  deck.model = model;
+  deck.parallel.zero = zero;
+  deck.schedule.micro_batch = 2;
+  deck.schedule.global_batch = 4 * MpiComm::world().size();
+  deck.precision.compute = compute;
+  return deck;
+}
+
+void fill_batch(const Batch& batch, std::int64_t vocab, std::int64_t first_sample) {
+  std::vector<std::pair<std::int32_t, std::int32_t>> sorted;
+  for (std::int64_t i = 0; i < batch.count(); ++i) {
+    const std::int64_t sample = first_sample + i / batch.sequence, position = i % batch.sequence;
+    std::mt19937_64 random(static_cast<std::uint64_t>(sample * 1000 + position));
+    const auto id = [&] { return static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocab)); };
+    batch.tokens.ptr<std::int32_t>()[i] = id();
+    batch.targets.ptr<std::int32_t>()[i] = id();
+    batch.weights.ptr<float>()[i] = position % 5 == 0 ? 0.0F : 1.0F;
+    batch.positions.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(position);
+    sorted.emplace_back(batch.tokens.ptr<std::int32_t>()[i], static_cast<std::int32_t>(i));
+    if (batch.samples) batch.samples.ptr<std::int64_t>()[i / batch.sequence] = sample;
+  }
+  std::sort(sorted.begin(), sorted.end());
+  for (std::size_t i = 0; i < sorted.size(); ++i) batch.order.ptr<std::int32_t>()[i] = sorted[i].second;
+}
+
+class TinyRun {
+ public:
+  explicit TinyRun(const Deck& tiny)
+      : deck(tiny),
+        topology(deck, world.size()),
+        measured(measure(deck, topology, world.rank(), DeviceKind::cpu)),
+        parts(deck, {topology, world.rank(), world}, *device, measured.scratch_bytes),
+        load([this](std::int64_t m, const Batch& batch) {
+          fill_batch(batch, deck.model.vocab, 100 * world.rank() + m * deck.schedule.micro_batch);
+        }) {
+    parts.params.initialise(parts.kernels, parts.stream, 11);
+  }
+  void step(std::int64_t n) {
+    run_step(parts, {.step = n, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .clip = 1}, load, timers);
+  }
+  /// Bytes of totals, masters, moments and whole weights.
+  std::vector<char> state() {
+    std::vector<char> bytes;
+    const auto add = [&](Tensor t) {
+      const char* const data = static_cast<const char*>(t.data);
+      bytes.insert(bytes.end(), data, data + t.bytes());
+    };
+    add(parts.totals);
+    for (int i = 0; i < parts.shape.storages(); ++i) {
+      for (const Tensor& t : {parts.params.master(i), parts.optimizer.exp_avg(i), parts.optimizer.exp_avg_sq(i)})
+        add(t);
+    }
+    for (int i = 0; i < parts.shape.storages(); ++i) add(weights(i));
+    return bytes;
+  }
+  /// A storage's whole weights, gathered.
+  Tensor weights(int storage) {
+    for (std::size_t l = 0; l < parts.table.leases.size(); ++l) {
+      parts.params.acquire(static_cast<int>(l), parts.stream);
+      parts.params.release(static_cast<int>(l), parts.stream);
+    }
+    return parts.params.whole(storage);
+  }
+  std::int64_t activations() const { return measured.plan.bytes(Segment::activations); }
+
+  const MpiComm world = MpiComm::world();
+  const Deck deck;
+  const std::unique_ptr<Device> device = make_cpu_device(1);
+  const Topology topology;
+  const Measured measured;
+  Timers timers;
+  Parts parts;
+  const LoadBatch load;
+};
+
+double norm_of(std::span<const float> x) {
+  double sum = 0;
+  for (const double v : x) sum += v * v;
+  return std::sqrt(sum);
+}
+
+}  // namespace
+
+TEST_CASE("recompute policies change no bit and take less memory") {
+  using Modules = std::vector<std::string>;
+  for (const ModelConfig& model : {tiny_llama(), tiny_gpt()}) {
+    for (const Compute compute : {Compute::fp32, Compute::bf16}) {
+      for (const int zero : {0, 1}) {
+        CAPTURE(zero);
+        const Deck none = tiny_deck(model, compute, zero);
+        TinyRun expected(none);
+        for (std::int64_t n = 1; n <= 2; ++n) expected.step(n);
+        const std::vector<char> state = expected.state();
+        for (const Modules& modules : {Modules{"norm"},
+                                       {"activation"},
+                                       {"attention"},
+                                       {"mlp"},
+                                       {"norm", "activation", "attention", "mlp"},
+                                       {"block"}}) {
+          CAPTURE(modules.front());
+          Deck deck = none;
+          deck.schedule.recompute = modules.front() == "block" ? Recompute::block : Recompute::selective;
+          deck.schedule.recompute_modules = modules;
+          TinyRun run(deck);
+          for (std::int64_t n = 1; n <= 2; ++n) run.step(n);
+          CHECK(run.state() == state);
+          CHECK(run.activations() < expected.activations());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the plan of many blocks shows what recompute saves") {
+  Deck deck = tiny_deck(tiny_llama(), Compute::fp32, 0);
+  deck.model.layers = 12;
+  const auto activations = [&](Recompute recompute, std::vector<std::string> modules) {
+    deck.schedule.recompute = recompute;
+    deck.schedule.recompute_modules = std::move(modules);
+    const Measured m = measure(deck, Topology(deck, MpiComm::world().size()), 0, DeviceKind::cpu);
+    return std::pair(m.plan.bytes(Segment::activations), m.plan.bytes(Segment::scratch));
+  };
+  const auto [none, none_scratch] = activations(Recompute::none, {});
+  const std::int64_t tokens = 48, wide = 4 * tokens;  // bytes of a column
+  CHECK(none - activations(Recompute::selective, {"norm"}).first == 12 * 2 * 64 * wide);
+  CHECK(none - activations(Recompute::selective, {"activation"}).first == 12 * 96 * wide);
+  CHECK(none - activations(Recompute::selective, {"mlp"}).first == 12 * 3 * 96 * wide);
+  CHECK(none - activations(Recompute::selective, {"attention"}).first == 12 * (64 + 4) * wide);
+  const auto [block, block_scratch] = activations(Recompute::block, {});
+  CHECK(block + block_scratch < (none + none_scratch) / 2);
+}
+
+TEST_CASE("loss and gradients in bf16 are near those in fp32 of the same weights") {
+  for (const ModelConfig& model : {tiny_llama(), tiny_gpt()}) {
+    TinyRun narrow(tiny_deck(model, Compute::bf16, 0)), wide(tiny_deck(model, Compute::fp32, 0));
+    for (int i = 0; i < wide.parts.shape.storages(); ++i) {
+      wide.parts.kernels.convert(wide.parts.stream, wide.parts.params.master(i), narrow.parts.params.whole(i));
+    }
+    run_gradients(narrow.parts, narrow.load, narrow.timers);
+    run_gradients(wide.parts, wide.load, wide.timers);
+    const double loss = wide.parts.totals.ptr<double>()[0];
+    CHECK(std::abs(narrow.parts.totals.ptr<double>()[0] - loss) <= 3e-2 * loss);
+    CHECK(narrow.parts.totals.ptr<double>()[0] != loss);
+    const double whole = std::sqrt(wide.parts.totals.ptr<double>()[2]);
+    const double count = static_cast<double>(wide.parts.table.parameters());
+    for (int i = 0; i < wide.parts.shape.storages(); ++i) {
+      const StorageLayout& layout = wide.parts.shape.layouts[static_cast<std::size_t>(i)];
+      const float *const a = narrow.parts.grads.flat(i).ptr<float>(), *const b = wide.parts.grads.flat(i).ptr<float>();
+      for (const SectionRange& range : section_ranges(layout, 0, layout.padded)) {
+        const std::string& name = wide.parts.table.storages[static_cast<std::size_t>(i)]
+                                      .sections[static_cast<std::size_t>(range.section)]
+                                      .name;
+        CAPTURE(name);
+        // Without rotation a key bias moves all scores of a query alike: its gradient is zero, and what rounding leaves
+        // is compared with the gradients of q, k and v biases together.
+        const bool zero = name.ends_with("k_proj.bias") && model.positions != Positions::rope;
+        const std::int64_t n = range.flat_end - range.flat_begin;
+        const std::span<const float> reference = zero ? std::span(b, static_cast<std::size_t>(layout.numel()))
+                                                      : std::span(b + range.offset, static_cast<std::size_t>(n));
+        std::vector<float> difference;
+        for (std::int64_t k = range.offset; k < range.offset + n; ++k) difference.push_back(a[k] - b[k]);
+        const double share = std::sqrt(static_cast<double>(n) / count);
+        CHECK(norm_of(difference) <= 3e-2 * (norm_of(reference) + 1e-3 * whole * share));
+      }
+    }
+  }
+}
+
+TEST_CASE("bf16 weights are the rounded masters, whatever the ZeRO level") {
+  TinyRun whole(tiny_deck(tiny_llama(), Compute::bf16, 0)), chunked(tiny_deck(tiny_llama(), Compute::bf16, 1));
+  for (std::int64_t n = 0; n <= 3; ++n) {
+    if (n > 0) {
+      whole.step(n);
+      chunked.step(n);
+    }
+    for (int i = 0; i < whole.parts.shape.storages(); ++i) {
+      CAPTURE(i);
+      for (TinyRun* run : {&whole, &chunked}) {
+        const Tensor master = run->parts.params.master(i), published = run->parts.params.published(i);
+        REQUIRE(master.numel() == published.numel());
+        std::int64_t wrong = 0;
+        for (std::int64_t k = 0; k < master.numel(); ++k) {
+          wrong += published.ptr<Bf16>()[k].bits != Bf16(master.ptr<float>()[k]).bits;
+        }
+        CHECK(wrong == 0);
+      }
+      const Tensor a = whole.weights(i), b = chunked.weights(i);
+      CHECK(std::memcmp(a.data, b.data, static_cast<std::size_t>(std::min(a.bytes(), b.bytes()))) == 0);
+    }
+  }
+}
+
+TEST_CASE("a state of fp32 masters carries a bf16 run on to the same bits") {
+  for (const int zero : {0, 1}) {
+    CAPTURE(zero);
+    const Deck deck = tiny_deck(tiny_llama(), Compute::bf16, zero);
+    TinyRun first(deck), second(deck);
+    for (std::int64_t n = 1; n <= 2; ++n) first.step(n);
+    second.step(1);  // anything else
+    StateMirror from(first.parts, StatePart::updated), to(second.parts, StatePart::updated);
+    REQUIRE(from.pieces().size() == to.pieces().size());
+    for (std::size_t i = 0; i < from.pieces().size(); ++i) {
+      const Piece &source = from.pieces()[i], &destination = to.pieces()[i];
+      CHECK(source.dtype == DType::fp32);
+      std::memcpy(destination.data, source.data, static_cast<std::size_t>(4 * (source.flat_end - source.flat_begin)));
+    }
+    to.upload();
+    first.step(3);
+    second.step(3);
+    CHECK(first.state() == second.state());
+  }
+}
