@@ -55,7 +55,7 @@ TEST_CASE_TEMPLATE("rope rotates pairs of halves by position", T, Bf16, float, d
     });
     check_close("rope", x, expected, tolerance<T>);
     kernels().rope(stream, x.tensor(), table.tensor(), positions.tensor(), Rotation::backward);
-    check_close("inverse", x, before.values(), tolerance<T>);
+    check_close("inverse", x, before.values(), 4 * tolerance<T>);  // each pair is rounded twice
   }
 }
 
