@@ -57,7 +57,7 @@ std::int32_t Launch::masked_token() const {
 
 Launch launch(const std::string& deck_path, std::span<const std::string> overrides, const MpiComm& world, Start start) {
   const std::string text = share_deck_text(deck_path, overrides, world);
-  Deck written;
+  Deck written, resolved;
   std::unique_ptr<Tokenizer> tokenizer;
   agree(world, [&] {
     written = parse_deck(text, deck_path, overrides, {.ranks = world.size(), .built = true, .data = true});
@@ -67,8 +67,9 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
         "data.mask_eod true, but data.tokenizer {} has no end-of-document token: name it with eod, or leave mask_eod "
         "false",
         written.data.tokenizer.file);
+    resolved = resolve(written, tokenizer->vocab(), DeviceKind::cpu);
   });
-  Launch out{.deck = resolve(written, tokenizer->vocab(), DeviceKind::cpu),
+  Launch out{.deck = resolved,
              .tokenizer = std::move(tokenizer),
              .resumed = {},
              .data = {},
