@@ -74,9 +74,10 @@ void CheckpointReader::read(std::span<const Piece> wanted) const {
             "{} is {} {} in checkpoint {} and {} {} here", target.dataset, name_of(tensor->dtype), tensor->shape,
             checkpoint_.folder.string(), name_of(target.dtype), target.global_shape);
     std::int64_t covered = 0;
-    const auto parts = std::ranges::equal_range(pieces_, target.dataset, {},
-                                                [](const StoredPiece& stored) { return stored.piece.dataset; });
-    for (const StoredPiece& stored : parts) {
+    const auto dataset_of = [](const StoredPiece& stored) -> const std::string& { return stored.piece.dataset; };
+    const auto first = std::ranges::lower_bound(pieces_, target.dataset, {}, dataset_of);
+    for (auto it = first; it != pieces_.end() && it->piece.dataset == target.dataset; ++it) {
+      const StoredPiece& stored = *it;
       std::vector<CopyRun> runs = overlap(stored.piece, target);
       if (runs.empty()) continue;
       for (const CopyRun& run : runs) covered += run.elements();
