@@ -137,8 +137,8 @@ std::unique_ptr<Tokenizer> tokenizer_of(const Options& options) {
 /// Before anything is written, so that a misspelt name costs no work. Pipes are welcome, so nothing is opened here.
 void check_inputs(const std::vector<std::string>& inputs) {
   for (const std::string& input : inputs) {
-    require(::access(input.c_str(), R_OK) == 0, ExitCode::missing_input, "cannot open {}: {}", input,
-            std::strerror(errno));
+    const bool readable = ::access(input.c_str(), R_OK) == 0;
+    require(readable, ExitCode::missing_input, "cannot open {}: {}", input, std::strerror(errno));
     require(!std::filesystem::is_directory(input), ExitCode::missing_input,
             "cannot read {}: it is a folder; name its files", input);
   }
