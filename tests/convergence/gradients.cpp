@@ -9,6 +9,7 @@
 #include <random>
 
 #include "llmtrain/driver/step.hpp"
+#include "support/random_batch.hpp"
 
 using namespace llmtrain;
 
@@ -110,24 +111,6 @@ void check_directions(const std::vector<Tensor>& values, const std::vector<Tenso
     for (int i = 0; i < 2; ++i) CHECK(std::log2(error[i] / error[i + 1]) == doctest::Approx(2).epsilon(0.05));
     at(0);
   }
-}
-
-/// Fills a micro-batch with tokens, targets and loss weights that depend on the number of the sample alone.
-void random_batch(const Batch& batch, std::int64_t vocab, std::int64_t first_sample) {
-  std::vector<std::pair<std::int32_t, std::int32_t>> sorted;
-  for (std::int64_t i = 0; i < batch.count(); ++i) {
-    const std::int64_t sample = first_sample + i / batch.sequence, position = i % batch.sequence;
-    std::mt19937_64 random(static_cast<std::uint64_t>(sample * 1000 + position));
-    const auto id = [&] { return static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocab)); };
-    batch.tokens.ptr<std::int32_t>()[i] = id();
-    batch.targets.ptr<std::int32_t>()[i] = id();
-    batch.weights.ptr<float>()[i] = position % 5 == 0 ? 0.0F : 1.0F;
-    batch.positions.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(position);
-    sorted.emplace_back(batch.tokens.ptr<std::int32_t>()[i], static_cast<std::int32_t>(i));
-    if (batch.samples) batch.samples.ptr<std::int64_t>()[i / batch.sequence] = sample;
-  }
-  std::sort(sorted.begin(), sorted.end());
-  for (std::size_t i = 0; i < sorted.size(); ++i) batch.order.ptr<std::int32_t>()[i] = sorted[i].second;
 }
 
 Deck tiny_deck(const ModelConfig& model, std::int64_t micro_batch = 2) {

@@ -12,6 +12,7 @@
 #include "llmtrain/base/bf16.hpp"
 #include "llmtrain/driver/state.hpp"
 #include "llmtrain/driver/step.hpp"
+#include "support/random_batch.hpp"
 
 using namespace llmtrain;
 
@@ -57,23 +58,6 @@ Deck tiny_deck(const ModelConfig& model, Compute compute, int zero) {
   return deck;
 }
 
-void fill_batch(const Batch& batch, std::int64_t vocab, std::int64_t first_sample) {
-  std::vector<std::pair<std::int32_t, std::int32_t>> sorted;
-  for (std::int64_t i = 0; i < batch.count(); ++i) {
-    const std::int64_t sample = first_sample + i / batch.sequence, position = i % batch.sequence;
-    std::mt19937_64 random(static_cast<std::uint64_t>(sample * 1000 + position));
-    const auto id = [&] { return static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocab)); };
-    batch.tokens.ptr<std::int32_t>()[i] = id();
-    batch.targets.ptr<std::int32_t>()[i] = id();
-    batch.weights.ptr<float>()[i] = position % 5 == 0 ? 0.0F : 1.0F;
-    batch.positions.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(position);
-    sorted.emplace_back(batch.tokens.ptr<std::int32_t>()[i], static_cast<std::int32_t>(i));
-    if (batch.samples) batch.samples.ptr<std::int64_t>()[i / batch.sequence] = sample;
-  }
-  std::sort(sorted.begin(), sorted.end());
-  for (std::size_t i = 0; i < sorted.size(); ++i) batch.order.ptr<std::int32_t>()[i] = sorted[i].second;
-}
-
 class TinyRun {
  public:
   explicit TinyRun(const Deck& tiny)
@@ -82,7 +66,7 @@ class TinyRun {
         measured(measure(deck, topology, world.rank(), DeviceKind::cpu)),
         parts(deck, {topology, world.rank(), world}, *device, measured.scratch_bytes),
         load([this](std::int64_t m, const Batch& batch) {
-          fill_batch(batch, deck.model.vocab, 100 * world.rank() + m * deck.schedule.micro_batch);
+          random_batch(batch, deck.model.vocab, 100 * world.rank() + m * deck.schedule.micro_batch);
         }) {
     parts.params.initialise(parts.kernels, parts.stream, 11);
   }
