@@ -14,6 +14,7 @@ StateMirror::StateMirror(Parts& parts, StatePart part) : parts_(parts) {
 
 void StateMirror::add(const std::string& prefix, int storage, Tensor flat, StatePart part) {
   const auto at = static_cast<std::size_t>(storage);
+  if (part == StatePart::owned && !parts_.table.storages[at].counted) return;
   const StorageLayout& layout = parts_.shape.layouts[at];
   std::int64_t begin = parts_.shape.updated_begin(storage);
   if (part == StatePart::owned && parts_.shape.zero == 0) {

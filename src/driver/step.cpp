@@ -8,22 +8,41 @@ namespace llmtrain {
 
 namespace {
 
+StageEnds wait_for_neighbours(Parts& parts, const Action& work, Timers& timers) {
+  if (parts.pipeline.stages == 1) return parts.boundaries.ends(work, parts.stream);
+  TimerRange range(timers, "pipeline");
+  return parts.boundaries.ends(work, parts.stream);
+}
+
 void run_actions(Parts& parts, const LoadBatch& load, Timers& timers) {
   Context ctx = parts.context();
   for (const Action& action : parts.actions) {
-    const Batch& batch = parts.batches[static_cast<std::size_t>(action.slot)];
-    if (action.kind == Action::Kind::forward) {
-      {
-        TimerRange range(timers, "data");
-        load(action.micro_batch, batch);
-      }
-      TimerRange range(timers, "forward");
-      parts.stage.forward(ctx, batch, action.slot, parts.params, parts.grads, parts.totals);
+    if (!action.computes()) {
+      parts.boundaries.start(action, parts.stream);
+      continue;
+    }
+    const Batch& batch = parts.batch(action);
+    const bool forward = action.kind == Action::Kind::forward;
+    if (forward) {
+      TimerRange range(timers, "data");
+      load(action.micro_batch, batch);
+    }
+    const StageEnds ends = wait_for_neighbours(parts, action, timers);
+    TimerRange range(timers, forward ? "forward" : "backward");
+    if (forward) {
+      parts.stage(action).forward(ctx, batch, action.slot, ends, parts.params, parts.grads, parts.totals);
     } else {
-      TimerRange range(timers, "backward");
-      parts.stage.backward(ctx, batch, action.slot, parts.params, parts.grads);
+      parts.stage(action).backward(ctx, batch, action.slot, ends, parts.params, parts.grads);
     }
   }
+}
+
+/// Both stages that hold a tied weight go on with the sum of their gradients, of what each updates.
+void sum_tied(Parts& parts) {
+  if (parts.tied == nullptr) return;
+  Communicator::Batch batch(*parts.tied, parts.stream.record());
+  batch.all_reduce(parts.grads.updated(parts.tied_storage()));
+  parts.stream.wait(batch.submit());
 }
 
 /// Sums over ranks of loss, tokens, squares and the non-finite flag: one small all-reduce.
@@ -42,8 +61,10 @@ void run_gradients(Parts& parts, const LoadBatch& load, Timers& timers) {
   run_actions(parts, load, timers);
   TimerRange range(timers, "reduce");
   parts.grads.finish(parts.stream);
+  sum_tied(parts);
   // Each element of the reduced gradient is in exactly one rank's chunk, whatever the ZeRO level.
   for (int i = 0; i < parts.shape.storages(); ++i) {
+    if (!parts.table.storages[static_cast<std::size_t>(i)].counted) continue;
     parts.kernels.sum_squares(parts.stream, parts.totals, parts.grads.own_chunk(i));
   }
   reduce_totals(parts);
@@ -60,9 +81,16 @@ void run_step(Parts& parts, const StepInputs& inputs, const LoadBatch& load, Tim
 void run_evaluation(Parts& parts, std::int64_t micro_batches, const LoadBatch& load) {
   Context ctx = parts.context();
   parts.kernels.fill(parts.stream, parts.totals, 0.0);
-  for (std::int64_t m = 0; m < micro_batches; ++m) {
-    load(m, parts.batches[0]);
-    parts.stage.evaluate(ctx, parts.batches[0], parts.params, parts.totals);
+  ScheduleShape pipeline = parts.pipeline;
+  pipeline.micro_batches = micro_batches;
+  for (const Action& action : make_forward_schedule(pipeline)) {
+    if (!action.computes()) {
+      parts.boundaries.start(action, parts.stream);
+      continue;
+    }
+    load(action.micro_batch, parts.batch(action));
+    const StageEnds ends = parts.boundaries.ends(action, parts.stream);
+    parts.stage(action).evaluate(ctx, parts.batch(action), ends, parts.params, parts.totals);
   }
   reduce_totals(parts);
 }

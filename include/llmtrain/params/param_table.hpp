@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,9 @@ struct StorageSpec {
   std::string name;  ///< e.g. "layers.0.qkv"
   std::vector<Section> sections;
   bool decay = true;  ///< weight decay applies (matrices)
+  // Of a tied weight that two pipeline stages hold:
+  bool tied = false;    ///< its gradient is the sum over both
+  bool counted = true;  ///< false on the second: the first one counts it in norms and writes it
 };
 
 /// Storage tensors that come and go together: one block, the embedding, or the head.
@@ -54,6 +58,8 @@ struct ParamTable {
   std::vector<LeaseSpec> leases;
 
   std::int64_t parameters() const;  ///< true elements, each tied weight once
+  /// The table of a rank that holds these leases alone, in this order.
+  ParamTable part(std::span<const int> leases) const;
 };
 
 /// Dataset path of a section in checkpoints and dumps: "model.norm.weight" -> "/model/norm/weight".
