@@ -51,6 +51,13 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
   scratch =
       scratch_bytes == 0 ? std::make_unique<ScratchStack>() : std::make_unique<ScratchStack>(arena[requests_.scratch]);
   bind();
+  if (!device.executes() || !debug_checks()) return;
+  hazards_ = std::make_unique<HazardChecker>([this](const void* address) { return arena.at(address); });
+  device.set_observer(hazards_.get());
+}
+
+Parts::~Parts() {
+  if (hazards_ != nullptr) device.set_observer(nullptr);
 }
 
 std::int64_t Parts::micro_batches() const { return micro_batches_of(deck, place); }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "llmtrain/backend/communicator.hpp"
+#include "llmtrain/backend/hazards.hpp"
 #include "llmtrain/config/deck.hpp"
 #include "llmtrain/memory/arena.hpp"
 #include "llmtrain/memory/plan.hpp"
@@ -32,6 +33,7 @@ class Parts {
   /// `deck` must be resolved (driver/resolve.hpp). `scratch_bytes` comes from measure(); 0 measures the need instead.
   /// Collective over the world.
   Parts(const Deck& deck, const Place& place, Device& device, std::int64_t scratch_bytes);
+  ~Parts();
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
 
@@ -76,6 +78,9 @@ class Parts {
   Tensor totals;                        ///< StepTotals
   Tensor scalars;                       ///< StepScalars
   std::vector<Batch> batches;           ///< device memory of micro-batches, one an activation slot
+
+ private:
+  std::unique_ptr<HazardChecker> hazards_;  ///< watches the device where debug_checks()
 };
 
 }  // namespace llmtrain

@@ -19,7 +19,9 @@ namespace llmtrain {
 
 namespace {
 
-constexpr int slot_shift = 40;  // an event id is (slot + 1) << 40 | sequence; 2^40 batches outlast any run
+// An event id is (slot + 1) << 40 | sequence for a batch, the mark | number for a record; 2^40 of either outlast any run.
+constexpr int slot_shift = 40;
+constexpr std::uint64_t recorded = std::uint64_t{1} << 63;
 
 /// Bytes the system can give without swapping; a large number where it does not say.
 std::int64_t available_memory() {
@@ -48,11 +50,7 @@ void in_parallel(std::int64_t bytes, PartFunction part) {
 
 void CpuDevice::Boundary::on_operation(const OpNote& note) {
   device_.progress();
-  if (device_.observer_ != nullptr) device_.observer_->on_operation(note);
-}
-
-void CpuDevice::Boundary::on_collective(const CollectiveNote& note) {
-  if (device_.observer_ != nullptr) device_.observer_->on_collective(note);
+  if (device_.observer() != nullptr) device_.observer()->on_operation(note);
 }
 
 CpuDevice::CpuDevice(int threads, KernelsFactory make_kernels) : threads_(threads), make_kernels_(make_kernels) {
@@ -83,23 +81,16 @@ Kernels& CpuDevice::kernels() {
   return *kernels_;
 }
 
-void CpuDevice::set_observer(OpObserver* observer) {
-  observer_ = observer;
-  for (CpuCommunicator* communicator : communicators_) {
-    if (communicator != nullptr) communicator->set_observer(observer);
-  }
-}
-
 Stream CpuDevice::make_stream(const std::string&) { return {this, streams_++}; }
 
-Event CpuDevice::record(Stream) {
+Event CpuDevice::do_record(Stream) {
   progress();
-  return {this, 0};  // whatever was issued on a stream has been done at once
+  return {this, ++records_ | recorded};  // whatever was issued on a stream has been done at once
 }
 
-void CpuDevice::wait(Stream, Event event) { complete(event); }
+void CpuDevice::do_wait(Stream, Event event) { complete(event); }
 
-void CpuDevice::synchronize(Stream) { progress(); }
+void CpuDevice::do_synchronize(Stream) { progress(); }
 
 // Memory is zeroed by all threads, each its part: pages land on the NUMA node of the thread that will mostly use them, and
 // a machine that is too small shows itself here and not in the middle of a step.
@@ -116,16 +107,14 @@ void* CpuDevice::allocate(std::int64_t bytes, MemorySpace) {
 
 void CpuDevice::release(void* pointer, MemorySpace) { std::free(pointer); }
 
-void CpuDevice::upload(Stream, Tensor destination, const void* source) {
-  LLMTRAIN_CHECK(destination.is_dense());
+void CpuDevice::do_upload(Stream, Tensor destination, const void* source) {
   in_parallel(destination.bytes(), [&](std::int64_t begin, std::int64_t count) {
     std::memcpy(static_cast<char*>(destination.data) + begin, static_cast<const char*>(source) + begin,
                 static_cast<std::size_t>(count));
   });
 }
 
-void CpuDevice::download(Stream, void* destination, Tensor source) {
-  LLMTRAIN_CHECK(source.is_dense());
+void CpuDevice::do_download(Stream, void* destination, Tensor source) {
   in_parallel(source.bytes(), [&](std::int64_t begin, std::int64_t count) {
     std::memcpy(static_cast<char*>(destination) + begin, static_cast<const char*>(source.data) + begin,
                 static_cast<std::size_t>(count));
@@ -133,9 +122,7 @@ void CpuDevice::download(Stream, void* destination, Tensor source) {
 }
 
 std::unique_ptr<Communicator> CpuDevice::make_communicator(const Group& group, Tensor workspace) {
-  auto communicator = std::make_unique<CpuCommunicator>(*this, group, workspace, CpuCommunicatorOptions{});
-  communicator->set_observer(observer_);
-  return communicator;
+  return std::make_unique<CpuCommunicator>(*this, group, workspace, CpuCommunicatorOptions{});
 }
 
 bool CpuDevice::progress() {
@@ -158,7 +145,7 @@ Event CpuDevice::event_of(int slot, std::uint64_t sequence) {
 }
 
 CpuCommunicator* CpuDevice::communicator_of(Event event) const {
-  if (event.id == 0) return nullptr;
+  if (event.id == 0 || (event.id & recorded) != 0) return nullptr;
   const std::uint64_t slot = (event.id >> slot_shift) - 1;
   LLMTRAIN_CHECK(event.device == this && slot < communicators_.size());
   return communicators_[slot];
