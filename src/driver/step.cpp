@@ -42,9 +42,10 @@ void run_gradients(Parts& parts, const LoadBatch& load, Timers& timers) {
   run_actions(parts, load, timers);
   TimerRange range(timers, "reduce");
   parts.grads.finish(parts.stream);
-  // Each element of the reduced gradient is in exactly one rank's chunk, whatever the ZeRO level.
   for (int i = 0; i < parts.shape.storages(); ++i) {
-    parts.kernels.sum_squares(parts.stream, parts.totals, parts.grads.own_chunk(i));
+    for (const Span& span : parts.shape.counted(i)) {
+      parts.kernels.sum_squares(parts.stream, parts.totals, parts.grads.own_chunk(i).flat(span.begin, span.count));
+    }
   }
   reduce_totals(parts);
 }
