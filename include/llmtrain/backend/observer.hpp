@@ -16,7 +16,8 @@ struct OpNote {
   Stream stream;
   std::span<const Tensor> writes;
   std::span<const Tensor> reads;
-  double flops = 0;  ///< multiply-adds counted as two; 0 for memory-bound operations
+  double flops = 0;       ///< multiply-adds counted as two; 0 for memory-bound operations
+  const char* form = "";  ///< of a gemm: "nn", "nt" or "tn"
 };
 
 /// One collective of a batch.

@@ -3,6 +3,7 @@
 #include "device.hpp"
 
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
@@ -22,6 +23,9 @@ namespace {
 // An event id is (slot + 1) << 40 | sequence for a batch, the mark | number for a record; 2^40 of either outlast any run.
 constexpr int slot_shift = 40;
 constexpr std::uint64_t recorded = std::uint64_t{1} << 63;
+
+/// Segments of at least one such page ask for them: matrix products walk down columns, a small page for every row.
+constexpr std::int64_t huge_page = std::int64_t{2} << 20;
 
 /// Bytes the system can give without swapping; a large number where it does not say.
 std::int64_t available_memory() {
@@ -98,7 +102,14 @@ void* CpuDevice::allocate(std::int64_t bytes, MemorySpace) {
   LLMTRAIN_CHECK(bytes >= 0);
   if (bytes > available_memory()) return nullptr;
   void* pointer = nullptr;
-  if (posix_memalign(&pointer, 256, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 256))) != 0) return nullptr;
+  const bool large = bytes >= huge_page;
+  const std::int64_t alignment = large ? huge_page : 256;
+  const auto size =
+      static_cast<std::size_t>((std::max<std::int64_t>(bytes, 1) + alignment - 1) / alignment * alignment);
+  if (posix_memalign(&pointer, static_cast<std::size_t>(alignment), size) != 0) return nullptr;
+#if defined(__linux__)
+  if (large) madvise(pointer, size, MADV_HUGEPAGE);  // a wish: where it is not granted, pages stay small
+#endif
   in_parallel(bytes, [&](std::int64_t begin, std::int64_t count) {
     std::memset(static_cast<char*>(pointer) + begin, 0, static_cast<std::size_t>(count));
   });
