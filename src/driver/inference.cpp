@@ -14,7 +14,7 @@ Inference::Inference(const Deck& deck, Device& device, std::int64_t scratch_byte
       device_(device),
       stream_(device.make_stream("compute")),
       table_(make_param_table(deck.model, 1)),
-      shape_(table_, 0, 1, 0, 0, 1, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)),
+      shape_(table_, StorePlace{}, 0, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)),
       params_(shape_, plan_),
       rope_(deck.model, stats_dtype(deck.precision.compute), plan_),
       stage_(deck.model, whole_model(deck.model), 0, 0, 1, deck.precision.compute, {deck.model.seq_len, 1, {}}, rope_,
@@ -30,7 +30,7 @@ Inference::Inference(const Deck& deck, Device& device, std::int64_t scratch_byte
       arena_(device, plan_),
       scratch_(scratch_bytes == 0 ? std::make_unique<ScratchStack>()
                                   : std::make_unique<ScratchStack>(arena_[scratch_slot_])) {
-  params_.bind(arena_, nullptr);
+  params_.bind(arena_, {});
   rope_.bind(arena_, stream_);
   stage_.bind(arena_);
 }

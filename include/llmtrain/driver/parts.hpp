@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "llmtrain/backend/communicator.hpp"
+#include "llmtrain/backend/hazards.hpp"
 #include "llmtrain/config/deck.hpp"
 #include "llmtrain/driver/boundaries.hpp"
 #include "llmtrain/memory/arena.hpp"
@@ -34,6 +35,7 @@ class Parts {
   /// `deck` must be resolved (driver/resolve.hpp). `scratch_bytes` comes from measure(); 0 measures the need instead.
   /// Collective over the world.
   Parts(const Deck& deck, const Place& place, Device& device, std::int64_t scratch_bytes);
+  ~Parts();
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
 
@@ -44,8 +46,6 @@ class Parts {
     return batches[static_cast<std::size_t>(work.chunk)][static_cast<std::size_t>(work.slot)];
   }
   Stage& stage(const Action& work) { return stages[static_cast<std::size_t>(work.chunk)]; }
-  /// The storage that another stage holds too, or -1.
-  int tied_storage() const;
 
   const Deck deck;
   const Place place;
@@ -73,8 +73,9 @@ class Parts {
   };
   /// Everything in the plan that is no module's own.
   struct Requests {
-    std::vector<std::vector<BatchSlots>> batches;
-    Slot totals, scalars, scratch, data_workspace, world_workspace, tied_workspace;
+    std::vector<std::vector<BatchSlots>> batches;  ///< by chunk and activation slot
+    Slot totals, scalars, scratch;
+    Slot data_workspace, shard_workspace, replicate_workspace, world_workspace, tied_workspace;
   };
   std::deque<Stage> make_stages();
   BatchSlots request_batch();
@@ -87,12 +88,18 @@ class Parts {
  public:
   const Arena arena;
   std::unique_ptr<ScratchStack> scratch;
-  std::unique_ptr<Communicator> data;       ///< data-parallel group; null in a group of one
-  std::unique_ptr<Communicator> world;      ///< all ranks; null in a world of one
-  std::unique_ptr<Communicator> tied;       ///< first and last stage, where both hold a weight; else null
+  // Null in a group of one.
+  std::unique_ptr<Communicator> data;       ///< data-parallel ranks, under ZeRO-0
+  std::unique_ptr<Communicator> shard;      ///< those that ZeRO shards over, under ZeRO-1 to 3
+  std::unique_ptr<Communicator> replicate;  ///< those with the same chunks
+  std::unique_ptr<Communicator> world;      ///< all ranks
+  std::unique_ptr<Communicator> tied;       ///< first and last stage, where both hold a weight
   Tensor totals;                            ///< StepTotals
   Tensor scalars;                           ///< StepScalars
   std::vector<std::vector<Batch>> batches;  ///< device memory of micro-batches, by chunk and activation slot
+
+ private:
+  std::unique_ptr<HazardChecker> hazards_;  ///< watches the device where debug_checks()
 };
 
 }  // namespace llmtrain
