@@ -13,11 +13,10 @@ from slurm import CPUS, Slurm, missing  # noqa: E402
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 ONE_NODE, MANY_NODES = str(JOBS / "slurm-one-node.sh"), str(JOBS / "slurm-8-nodes.sh")
 TINY = ("--cpus-per-task=1", "--output=work/%j.log")
-# So many steps that no run comes to its end by itself; most of the time goes into evaluations. Should this test be
-# killed, the runs stop by themselves.
-ENDLESS = ("run.steps=20000", "data.eval_every=2", "data.eval_batches=20", "checkpoint.every=50",
-           "run.max_walltime=300")
+# So many steps that no run comes to its end by itself; most of the time goes into evaluations.
+ENDLESS = ("run.steps=20000", "data.eval_every=2", "data.eval_batches=20", "checkpoint.every=50")
 ENDS = ("COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL")
+LAUNCHERS = ("srun", "mpirun")
 SKIPPED = 77
 
 
@@ -44,12 +43,15 @@ def accepted_as_they_are(slurm):
 
 
 def two_nodes(slurm):
-    number = slurm.submit(*TINY, "--nodes=2", "--ntasks-per-node=1", MANY_NODES, "work/deck.yaml", "run.dir=work/nodes",
-                          "run.stop_after=6")
-    end_of(slurm, number, "COMPLETED")
+    jobs = {launcher: slurm.submit(*TINY, "--nodes=2", "--ntasks-per-node=1", MANY_NODES, "work/deck.yaml",
+                                   f"run.dir=work/nodes-{launcher}", "run.stop_after=6", LAUNCHER=launcher)
+            for launcher in LAUNCHERS}
     run(2, "plain", "run.stop_after=6")
-    check(metrics("nodes") == metrics("plain") and files("nodes", 6) == files("plain", 6),
-          "a rank on each of two nodes: metrics and checkpoint as of two ranks under mpirun")
+    for launcher, number in jobs.items():
+        end_of(slurm, number, "COMPLETED")
+        name = f"nodes-{launcher}"
+        check(metrics(name) == metrics("plain") and files(name, 6) == files("plain", 6),
+              f"{launcher}: a rank on each of two nodes: metrics and checkpoint as of two ranks by mpirun alone")
 
 
 def failures(slurm):
@@ -68,7 +70,7 @@ def requeued(slurm):
     """Slurm looks at time limits every 30 s, and then warns the jobs whose limit is less than 30 s + 100 s ahead."""
     jobs = {launcher: slurm.submit(*TINY, "--ntasks-per-node=2", "--time=10", "--signal=B:USR1@100", ONE_NODE,
                                    "work/deck.yaml", f"run.dir=work/{launcher}", *ENDLESS, LAUNCHER=launcher)
-            for launcher in ("srun", "mpirun")}
+            for launcher in LAUNCHERS}
     for launcher, number in jobs.items():
         slurm.wait(lambda: steps(launcher) >= 4, 90, f"steps of {launcher}'s job {number}")
     for number in jobs.values():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Slurm of this machine alone: its own munge, controller and nodes, in a scratch folder, on free ports."""
-import ctypes
+import contextlib
 import os
 import pwd
 import re
@@ -68,13 +68,9 @@ def free_ports(count):
     return ports
 
 
-def end_with_parent():
-    """In a daemon before its program starts: it ends when the test does, however that ends."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-
-
 class Slurm:
-    """Used by `with`: the daemons run inside it, and neither they nor a job of theirs is left after it."""
+    """Used by `with`: the daemons run inside it; neither they nor a job of theirs is left after it, even if the test is
+    killed."""
 
     def __init__(self, nodes):
         self.folder = Path(tempfile.mkdtemp(prefix="slurm-"))
@@ -85,6 +81,7 @@ class Slurm:
         self.daemons = []
 
     def __enter__(self):
+        self._keep_watch()
         try:
             self._configure()
             self._start("munged", "--foreground", "--force", f"--key-file={self.folder}/munge.key",
@@ -102,7 +99,7 @@ class Slurm:
         return self
 
     def __exit__(self, *_):
-        """Jobs first, then the daemons, then whatever else was started with this configuration."""
+        """Jobs first, then the daemons; the watcher does the rest."""
         if len(self.daemons) > 1:
             self.run("scancel", "-u", self._user(), "-s", "KILL", "-f", check=False)
             self.run("scancel", "-u", self._user(), check=False)
@@ -117,9 +114,8 @@ class Slurm:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-        for process in self.processes():
-            os.kill(process, signal.SIGKILL)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self.watched)
+        os.waitpid(self.watcher, 0)
 
     def processes(self):
         """Ids of the processes that run under this Slurm's configuration, the daemons too."""
@@ -158,10 +154,28 @@ class Slurm:
                 raise AssertionError(f"no {what} after {seconds} s at most" + "".join(logs))
             time.sleep(0.2)
 
+    def _keep_watch(self):
+        """Starts a process that waits for the end of this one, or of the `with`, and then ends what is left."""
+        reader, self.watched = os.pipe()
+        self.watcher = os.fork()
+        if self.watcher == 0:
+            os.setsid()
+            os.close(self.watched)
+            os.read(reader, 1)
+            end = time.monotonic() + 30
+            while (left := self.processes()) and time.monotonic() < end:
+                for process in left:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process, signal.SIGKILL)
+                time.sleep(0.1)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            os._exit(0)
+        os.close(reader)
+
     def _start(self, name, *arguments):
         with open(self.folder / f"{name}{len(self.daemons)}.out.log", "w") as out:
             self.daemons.append(subprocess.Popen([program(name), *arguments], env=self.environment, stdout=out,
-                                                 stderr=out, stdin=subprocess.DEVNULL, preexec_fn=end_with_parent))
+                                                 stderr=out, stdin=subprocess.DEVNULL))
 
     def _configure(self):
         host = socket.gethostname().split(".")[0]
