@@ -200,20 +200,21 @@ void visit_weights(Parts& parts, const VisitSection& visit) {
   const bool first = at.shard == 0 && at.replicate == 0;  // whole weights are equal on all data ranks
   WeightReader weights(parts);
   gather(parts, 1.0, visit, [&](int storage) {
-    Holding holding{parts.shape.layouts[static_cast<std::size_t>(storage)], 0, weights.read(storage), {}};
-    if (first) holding.owned.end = std::ssize(holding.values);
+    Holding holding{parts.shape.layout(storage), 0, weights.read(storage), {}};
+    if (first && parts.shape.spec(storage).tied != TiedCopy::last) holding.owned.end = std::ssize(holding.values);
     return holding;
   });
 }
 
 void visit_gradients(Parts& parts, double scale, const VisitSection& visit) {
   gather(parts, scale, visit, [&](int storage) {
-    const StorageLayout& layout = parts.shape.layouts[static_cast<std::size_t>(storage)];
-    const std::int64_t chunk = layout.chunk * parts.shape.shard_rank;
-    return Holding{layout,
-                   parts.shape.updated_begin(storage),
-                   to_host(parts, parts.grads.updated(storage)),
-                   {chunk, chunk + layout.chunk}};
+    const StorageLayout& layout = parts.shape.layout(storage);
+    const ChunkPlace& place = parts.shape.place.chunk;
+    Holding holding{layout, parts.shape.updated_begin(storage), to_host(parts, parts.grads.updated(storage)), {}};
+    if (place.replica == 0 && parts.shape.spec(storage).tied != TiedCopy::last) {
+      holding.owned = {layout.chunk * place.shard, layout.chunk * (place.shard + 1)};
+    }
+    return holding;
   });
 }
 
