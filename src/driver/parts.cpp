@@ -84,6 +84,12 @@ Parts::~Parts() {
 
 std::int64_t Parts::micro_batches() const { return micro_batches_of(deck, place); }
 
+int Parts::tied_storage() const {
+  const auto tied = [](const StorageSpec& storage) { return storage.tied != TiedCopy::none; };
+  const auto found = std::find_if(table.storages.begin(), table.storages.end(), tied);
+  return found == table.storages.end() ? -1 : static_cast<int>(found - table.storages.begin());
+}
+
 std::deque<Stage> Parts::make_stages() {
   std::deque<Stage> all;
   const Coordinates at = place.topology.coordinates(place.rank);
@@ -138,9 +144,8 @@ Parts::Requests Parts::request(std::int64_t scratch_bytes) {
     r.shard_workspace = staging("shard group staging", topology.size(Axis::shard), largest_storage);
     r.replicate_workspace = staging("replicate group staging", topology.size(Axis::replicate), largest_storage);
   }
-  for (int i = 0; i < shape.storages(); ++i) {
-    if (shape.spec(i).tied == TiedCopy::none) continue;
-    r.tied_workspace = staging("tied group staging", 2, shape.layout(i).padded * size_of(shape.stats));
+  if (const int tied = tied_storage(); tied >= 0) {
+    r.tied_workspace = staging("tied group staging", 2, shape.layout(tied).padded * size_of(shape.stats));
   }
   r.world_workspace = staging("world group staging", place.topology.ranks(), step_totals_size * size_of(DType::fp64));
   return r;
@@ -164,8 +169,7 @@ void Parts::bind() {
   if (deck.model.tied && pipeline.stages > 1) {
     tied = communicator("tied", tied_members(place.topology, place.rank), requests_.tied_workspace);
   }
-  const StoreGroups groups{
-      .data = data.get(), .shard = shard.get(), .replicate = replicate.get(), .tied = tied.get()};
+  const StoreGroups groups{.data = data.get(), .shard = shard.get(), .replicate = replicate.get(), .tied = tied.get()};
   params.bind(arena, groups);
   grads.bind(arena, groups);
   optimizer.bind(arena);

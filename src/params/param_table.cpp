@@ -25,12 +25,14 @@ ParamTable ParamTable::part(std::span<const int> held) const {
     for (const int storage : leases[lease].storages) {
       const int to = number[static_cast<std::size_t>(storage)];
       if (to < 0) continue;
-      // Held here and elsewhere: the holder of the lease that comes first is the first.
-      const bool first = std::any_of(held.begin(), held.end(), [&](int mine) {
-        const std::vector<int>& of_mine = leases[static_cast<std::size_t>(mine)].storages;
-        return mine < static_cast<int>(lease) && std::find(of_mine.begin(), of_mine.end(), storage) != of_mine.end();
+      StorageSpec& shared = out.storages[static_cast<std::size_t>(to)];
+      // Where the lease elsewhere comes before all of this rank's that hold the weight, another stage is the first.
+      const bool first_holder = std::any_of(held.begin(), held.end(), [&](int mine) {
+        const std::vector<int>& held_storages = leases[static_cast<std::size_t>(mine)].storages;
+        return mine < static_cast<int>(lease) &&
+               std::find(held_storages.begin(), held_storages.end(), storage) != held_storages.end();
       });
-      out.storages[static_cast<std::size_t>(to)].tied = first ? TiedCopy::first : TiedCopy::last;
+      shared.tied = first_holder ? TiedCopy::first : TiedCopy::last;
     }
   }
   return out;

@@ -73,7 +73,7 @@ class Parts {
   };
   /// Everything in the plan that is no module's own.
   struct Requests {
-    std::vector<std::vector<BatchSlots>> batches;  ///< by chunk and activation slot
+    std::vector<std::vector<BatchSlots>> batches;
     Slot totals, scalars, scratch;
     Slot data_workspace, shard_workspace, replicate_workspace, world_workspace, tied_workspace;
   };
@@ -92,8 +92,8 @@ class Parts {
   std::unique_ptr<Communicator> data;       ///< data-parallel ranks, under ZeRO-0
   std::unique_ptr<Communicator> shard;      ///< those that ZeRO shards over, under ZeRO-1 to 3
   std::unique_ptr<Communicator> replicate;  ///< those with the same chunks
-  std::unique_ptr<Communicator> world;      ///< all ranks
   std::unique_ptr<Communicator> tied;       ///< first and last stage, where both hold a weight
+  std::unique_ptr<Communicator> world;      ///< all ranks
   Tensor totals;                            ///< StepTotals
   Tensor scalars;                           ///< StepScalars
   std::vector<std::vector<Batch>> batches;  ///< device memory of micro-batches, by chunk and activation slot
