@@ -46,6 +46,8 @@ class Parts {
     return batches[static_cast<std::size_t>(work.chunk)][static_cast<std::size_t>(work.slot)];
   }
   Stage& stage(const Action& work) { return stages[static_cast<std::size_t>(work.chunk)]; }
+  /// The storage that another stage holds too, or -1.
+  int tied_storage() const;
 
   const Deck deck;
   const Place place;
