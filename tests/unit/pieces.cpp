@@ -69,7 +69,8 @@ TEST_CASE("stages hold every row of the table once, and a tied weight at both en
       std::multiset<std::string> leases;
       for (int stage = 0; stage < stages; ++stage) {
         std::vector<ModelPiece> mine;
-        for (int chunk = 0; chunk < chunks; ++chunk) mine.push_back(cut[static_cast<std::size_t>(chunk * stages + stage)]);
+        for (int chunk = 0; chunk < chunks; ++chunk)
+          mine.push_back(cut[static_cast<std::size_t>(chunk * stages + stage)]);
         const ParamTable table = table_of(whole, mine, model.layers);
         for (const StorageSpec& storage : table.storages) held[storage.name].push_back(storage.tied);
         for (const LeaseSpec& lease : table.leases) {
