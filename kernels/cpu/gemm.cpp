@@ -37,9 +37,9 @@ void cpu_gemm(GemmForm form, Tensor d, Tensor a, Tensor b, Write write) {
   }
   switch (a.dtype) {
     case DType::bf16:
-      return has_bf16_products() ? gemm_dnnl(form, shape, d, a, b, write) : gemm_by_panels(form, shape, d, a, b, write);
+      return has_bf16_products() ? gemm_dnnl(form, shape, d, a, b, write) : gemm_tiled(form, shape, d, a, b, write);
     case DType::fp32: return gemm_dnnl(form, shape, d, a, b, write);
-    case DType::fp64: return gemm_fp64(form, shape, d, a, b, write);
+    case DType::fp64: return gemm_tiled(form, shape, d, a, b, write);
     default:
       fail(ExitCode::configuration,
            "gemm on the CPU takes bf16, fp32 or fp64, not {}: set precision.compute to one of these", name_of(a.dtype));
