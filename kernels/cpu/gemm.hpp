@@ -7,9 +7,10 @@
 namespace llmtrain {
 
 /// D (+)= op(A) op(B) as Kernels::gemm, tensors read as [rows(), cols()] with any leading dimensions. All three fp32
-/// (oneDNN), all three fp64 (own product, the same bits at any number of threads), or A and B bf16 and D bf16 or fp32
-/// (summed in fp32 and rounded once: by oneDNN where the processor multiplies bf16, else by our own). D overlaps
-/// neither A nor B. Errors: configuration for other dtypes, internal where the shapes do not fit or oneDNN fails.
+/// (oneDNN, but for shapes at which it is slow), all three fp64 (own product, the same bits at any number of threads),
+/// or A and B bf16 and D bf16 or fp32 (summed in fp32 and rounded once: by oneDNN where the processor multiplies bf16,
+/// else by our own). D overlaps neither A nor B. Errors: configuration for other dtypes, internal where the shapes do
+/// not fit or oneDNN fails.
 void cpu_gemm(GemmForm form, Tensor d, Tensor a, Tensor b, Write write);
 
 /// Whether the processor has bf16 products (AVX-512 bf16 or AMX) that oneDNN uses.
