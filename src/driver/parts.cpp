@@ -78,6 +78,7 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
 }
 
 Parts::~Parts() {
+  boundaries.close();
   if (hazards_ != nullptr) device.set_observer(nullptr);
 }
 
