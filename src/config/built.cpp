@@ -26,13 +26,6 @@ const std::vector<Refusal>& refusals() {
       {"run.share_gpu", [](const D& d, int) { return d.run.share_gpu; }, "leave it false"},
       {"parallel.tensor", [](const D& d, int) { return d.parallel.tensor > 1; }, "use parallel.tensor 1"},
       {"parallel.pipeline", [](const D& d, int) { return d.parallel.pipeline > 1; }, "use parallel.pipeline 1"},
-      {"parallel.shard",
-       [](const D& d, int ranks) {
-         const std::int64_t data = ranks / (static_cast<std::int64_t>(d.parallel.tensor) * d.parallel.pipeline);
-         return ranks > 0 && d.parallel.shard != 0 && d.parallel.shard != data;
-       },
-       "use parallel.shard 0"},
-      {"parallel.zero", [](const D& d, int) { return d.parallel.zero > 1; }, "use parallel.zero 0 or 1"},
       {"schedule.kind", [](const D& d, int) { return d.schedule.kind == ScheduleKind::interleaved; },
        "use schedule.kind 1f1b"},
       {"schedule.kind",

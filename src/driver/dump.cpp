@@ -59,6 +59,7 @@ void write_sections(DumpFile& file, Parts& parts, const std::string& group, int 
 }
 
 void write_parameters(DumpFile& file, Parts& parts, const std::string& group) {
+  parts.params.begin_pass(parts.forward_weights, parts.stream);
   for (std::size_t lease = 0; lease < parts.table.leases.size(); ++lease) {
     parts.params.acquire(static_cast<int>(lease), parts.stream);
     parts.params.release(static_cast<int>(lease), parts.stream);

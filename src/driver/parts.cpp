@@ -18,11 +18,21 @@ StoreShape store_shape(const Deck& deck, const ParamTable& table, const Place& p
                          .sequence = deck.parallel.sequence,
                          .shards = place.topology.size(Axis::shard),
                          .chunk = {at.shard, at.replicate}};
-  return {table, where, deck.parallel.zero, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)};
+  return {table, where, deck.parallel, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)};
 }
 
 std::int64_t micro_batches_of(const Deck& deck, const Place& place) {
   return deck.schedule.global_batch / (deck.schedule.micro_batch * place.topology.size(data_axes));
+}
+
+PassLeases leases_of(const std::vector<Action>& actions, const ModelConfig& model) {
+  PassLeases all;
+  for (const Action& action : actions) {
+    const PassLeases one = action.kind == Action::Kind::forward ? forward_leases(model) : backward_leases(model);
+    all.weights.insert(all.weights.end(), one.weights.begin(), one.weights.end());
+    all.gradients.insert(all.gradients.end(), one.gradients.begin(), one.gradients.end());
+  }
+  return all;
 }
 
 }  // namespace
@@ -37,8 +47,10 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
       shape(store_shape(deck, table, place)),
       actions(make_schedule(deck.schedule.kind, {place.topology.size(Axis::pp),
                                                  place.topology.coordinates(place.rank).pp, micro_batches()})),
-      params(shape, plan),
-      grads(shape, plan, deck.parallel.bucket),
+      step_leases(leases_of(actions, deck.model)),
+      forward_weights(forward_leases(deck.model).weights),
+      params(shape, {step_leases.weights, forward_weights}, plan),
+      grads(shape, step_leases.gradients, plan),
       optimizer(deck.optimizer, shape, plan),
       stage(deck.model, place.topology.coordinates(place.rank).tp, place.topology.size(Axis::tp),
             deck.precision.compute,

@@ -38,7 +38,8 @@ void reduce_totals(Parts& parts) {
 
 void run_gradients(Parts& parts, const LoadBatch& load, Timers& timers) {
   parts.kernels.fill(parts.stream, parts.totals, 0.0);
-  parts.grads.begin_step(parts.micro_batches());
+  parts.params.begin_pass(parts.step_leases.weights, parts.stream);
+  parts.grads.begin_step(parts.stream);
   run_actions(parts, load, timers);
   TimerRange range(timers, "reduce");
   parts.grads.finish(parts.stream);
@@ -55,13 +56,14 @@ void run_step(Parts& parts, const StepInputs& inputs, const LoadBatch& load, Tim
   TimerRange range(timers, "update");
   parts.kernels.step_scalars(parts.stream, parts.scalars, parts.totals, inputs);
   parts.optimizer.update(parts.kernels, parts.stream, parts.params, parts.grads, parts.scalars);
-  parts.params.publish(parts.stream);
+  parts.params.publish();
 }
 
 void run_evaluation(Parts& parts, std::int64_t micro_batches, const LoadBatch& load) {
   Context ctx = parts.context();
   parts.kernels.fill(parts.stream, parts.totals, 0.0);
   for (std::int64_t m = 0; m < micro_batches; ++m) {
+    parts.params.begin_pass(parts.forward_weights, parts.stream);
     load(m, parts.batches[0]);
     parts.stage.evaluate(ctx, parts.batches[0], parts.params, parts.totals);
   }

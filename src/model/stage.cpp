@@ -4,6 +4,23 @@
 
 namespace llmtrain {
 
+PassLeases forward_leases(const ModelConfig& config) {
+  PassLeases leases;
+  leases.weights.push_back(embedding_lease());
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) leases.weights.push_back(block_lease(layer));
+  leases.weights.push_back(head_lease(config.layers));
+  leases.gradients.push_back(head_lease(config.layers));
+  return leases;
+}
+
+PassLeases backward_leases(const ModelConfig& config) {
+  PassLeases leases;
+  for (std::int64_t layer = config.layers - 1; layer >= 0; --layer) leases.weights.push_back(block_lease(layer));
+  leases.gradients = leases.weights;
+  leases.gradients.push_back(embedding_lease());
+  return leases;
+}
+
 Stage::Stage(const ModelConfig& config, int tensor_rank, int tensor_size, Compute compute, const StageSizes& sizes,
              MemoryPlan& plan, std::uint64_t seed)
     : config_(config),

@@ -47,6 +47,8 @@ class Parts {
   const ParamTable table;
   const StoreShape shape;
   const std::vector<Action> actions;
+  const PassLeases step_leases;         ///< of the actions
+  const LeaseSequence forward_weights;  ///< of a forward alone: evaluation, or looking at every lease
   MemoryPlan plan;
   ParamStore params;
   GradStore grads;

@@ -18,6 +18,14 @@ struct StageSizes {
   Keep keep;                ///< of each block
 };
 
+/// Leases that a pass of a stage borrows, in order: those whose weights it acquires, and those whose gradients it opens.
+struct PassLeases {
+  LeaseSequence weights;
+  LeaseSequence gradients;
+};
+PassLeases forward_leases(const ModelConfig& config);
+PassLeases backward_leases(const ModelConfig& config);
+
 class Stage {
  public:
   /// `config` must be resolved. Requests activations from `plan`. `seed` keys dropout.
