@@ -178,6 +178,7 @@ class WeightReader {
     if (const auto number = static_cast<int>(found - leases.begin()); number != lease_) {
       release();
       lease_ = number;
+      parts_.params.begin_pass({lease_}, parts_.stream);
       weights_ = parts_.params.acquire(lease_, parts_.stream);
     }
     return to_host(parts_, weights_[static_cast<std::size_t>(position(*found))]);
