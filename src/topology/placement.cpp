@@ -15,7 +15,9 @@ namespace llmtrain {
 
 namespace {
 
-std::string ranges_of(const std::set<int>& numbers) { return ranges(std::vector<int>(numbers.begin(), numbers.end())); }
+std::string text_of(const std::set<int>& numbers) {
+  return ranges(std::vector<int>(numbers.begin(), numbers.end()));
+}
 
 }  // namespace
 
@@ -47,7 +49,7 @@ std::vector<std::string> placement(const Topology& topology, std::span<const int
   std::vector<std::string> lines;
   for (const auto& [place, here] : held) {
     lines.push_back(fmt::format("node {}  stage {}  ranks {}  data {}  tensor {}", place.first, place.second,
-                                ranges_of(here.ranks), ranges_of(here.data), ranges_of(here.tensor)));
+                                text_of(here.ranks), text_of(here.data), text_of(here.tensor)));
   }
   return lines;
 }
@@ -63,7 +65,7 @@ std::string split_tensor_groups(const Topology& topology, std::span<const int> n
     std::set<int> on;
     for (const int member : members) on.insert(nodes[static_cast<std::size_t>(member)]);
     if (on.size() == 1) continue;
-    if (split++ == 0) first = fmt::format("ranks {} on nodes {}", ranges(members), ranges_of(on));
+    if (split++ == 0) first = fmt::format("ranks {} on nodes {}", ranges(members), text_of(on));
   }
   if (split == 0) return {};
   std::map<int, int> sizes;  // ranks by node
