@@ -18,7 +18,7 @@ StoreShape store_shape(const Deck& deck, const ParamTable& table, const Place& p
                          .sequence = deck.parallel.sequence,
                          .shards = place.topology.size(Axis::shard),
                          .chunk = {at.shard, at.replicate}};
-  return {table, where, deck.parallel.zero, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)};
+  return {table, where, deck.parallel, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)};
 }
 
 std::int64_t micro_batches_of(const Deck& deck, const Place& place) {
@@ -30,13 +30,37 @@ ScheduleShape pipeline_of(const Deck& deck, const Place& place) {
           deck.schedule.chunks};
 }
 
-std::vector<ModelPiece> pieces_of(const Deck& deck, const ScheduleShape& pipeline) {
+std::vector<PieceLeases> pieces_of(const Deck& deck, const ScheduleShape& pipeline) {
   const std::vector<ModelPiece> all = cut_model(deck.model.layers, deck.parallel, pipeline.pieces());
-  std::vector<ModelPiece> mine;
+  std::vector<PieceLeases> mine;
+  int lease = 0;
   for (int chunk = 0; chunk < pipeline.chunks; ++chunk) {
-    mine.push_back(all[static_cast<std::size_t>(pipeline.piece(chunk))]);
+    mine.push_back({all[static_cast<std::size_t>(pipeline.piece(chunk))], lease});
+    lease += mine.back().piece.leases();
   }
   return mine;
+}
+
+void append(LeaseSequence& to, const LeaseSequence& leases) { to.insert(to.end(), leases.begin(), leases.end()); }
+
+PassLeases step_leases_of(const std::vector<Action>& actions, const std::vector<PieceLeases>& pieces) {
+  PassLeases all;
+  for (const Action& action : actions) {
+    if (!action.computes()) continue;
+    const PieceLeases& piece = pieces[static_cast<std::size_t>(action.chunk)];
+    const PassLeases one = action.kind == Action::Kind::forward ? piece.forward() : piece.backward();
+    append(all.weights, one.weights);
+    append(all.gradients, one.gradients);
+  }
+  return all;
+}
+
+/// All that is announced: training, evaluation piece by piece, and one lease alone by those who look at weights.
+std::vector<LeaseSequence> passes_of(const PassLeases& step, const std::vector<PieceLeases>& pieces) {
+  std::vector<LeaseSequence> passes{step.weights};
+  for (const PieceLeases& piece : pieces) passes.push_back(piece.forward().weights);
+  for (const int lease : every_lease(pieces)) passes.push_back({lease});
+  return passes;
 }
 
 /// Of training and of evaluation.
@@ -60,8 +84,9 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
       table(table_of(make_param_table(deck.model, place.topology.size(Axis::tp)), pieces, deck.model.layers)),
       shape(store_shape(deck, table, place)),
       actions(make_schedule(deck.schedule.kind, pipeline)),
-      params(shape, plan),
-      grads(shape, plan, deck.parallel.bucket),
+      step_leases(step_leases_of(actions, pieces)),
+      params(shape, passes_of(step_leases, pieces), plan),
+      grads(shape, step_leases.gradients, plan),
       optimizer(deck.optimizer, shape, plan),
       rope(deck.model, shape.stats, plan),
       stages(make_stages()),
@@ -93,14 +118,11 @@ int Parts::tied_storage() const {
 std::deque<Stage> Parts::make_stages() {
   std::deque<Stage> all;
   const Coordinates at = place.topology.coordinates(place.rank);
-  int lease = 0;
   for (int chunk = 0; chunk < pipeline.chunks; ++chunk) {
-    const ModelPiece& piece = pieces[static_cast<std::size_t>(chunk)];
     const StageSizes sizes{deck.schedule.micro_batch * deck.model.seq_len, slots_of(actions, chunk),
                            Keep(deck.schedule)};
-    all.emplace_back(deck.model, piece, lease, at.tp, place.topology.size(Axis::tp), deck.precision.compute, sizes,
-                     rope, plan, static_cast<std::uint64_t>(deck.run.seed));
-    lease += piece.leases();
+    all.emplace_back(deck.model, pieces[static_cast<std::size_t>(chunk)], at.tp, place.topology.size(Axis::tp),
+                     deck.precision.compute, sizes, rope, plan, static_cast<std::uint64_t>(deck.run.seed));
   }
   return all;
 }

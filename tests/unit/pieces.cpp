@@ -68,25 +68,27 @@ TEST_CASE("stages hold every row of the table once, and a tied weight at both en
       std::map<std::string, std::vector<TiedCopy>> held;
       std::multiset<std::string> leases;
       for (int stage = 0; stage < stages; ++stage) {
-        std::vector<ModelPiece> mine;
-        for (int chunk = 0; chunk < chunks; ++chunk)
-          mine.push_back(cut[static_cast<std::size_t>(chunk * stages + stage)]);
+        std::vector<PieceLeases> mine;
+        int first = 0;
+        for (int chunk = 0; chunk < chunks; ++chunk) {
+          mine.push_back({cut[static_cast<std::size_t>(chunk * stages + stage)], first});
+          first += mine.back().piece.leases();
+        }
         const ParamTable table = table_of(whole, mine, model.layers);
         for (const StorageSpec& storage : table.storages) held[storage.name].push_back(storage.tied);
         for (const LeaseSpec& lease : table.leases) {
           leases.insert(lease.name);
           for (const int storage : lease.storages) CHECK(storage < std::ssize(table.storages));
         }
-        // Leases stand in the pieces' order.
-        std::size_t lease = 0;
-        for (const ModelPiece& piece : mine) {
-          if (piece.embedding) CHECK(table.leases[lease++].name == "embedding");
-          for (std::int64_t i = 0; i < piece.layers; ++i) {
-            CHECK(table.leases[lease++].name == "block " + std::to_string(piece.first_layer + i));
+        const auto name = [&](int lease) { return table.leases[static_cast<std::size_t>(lease)].name; };
+        for (const PieceLeases& at : mine) {
+          if (at.piece.embedding) CHECK(name(at.embedding()) == "embedding");
+          for (std::int64_t i = 0; i < at.piece.layers; ++i) {
+            CHECK(name(at.block(i)) == "block " + std::to_string(at.piece.first_layer + i));
           }
-          if (piece.head) CHECK(table.leases[lease++].name == "head");
+          if (at.piece.head) CHECK(name(at.head()) == "head");
         }
-        CHECK(lease == table.leases.size());
+        CHECK(every_lease(mine).size() == table.leases.size());
       }
       CHECK(leases.size() == whole.leases.size());
       CHECK(held.size() == whole.storages.size());

@@ -56,10 +56,11 @@ class Parts {
   const Stream stream;  ///< compute
 
   const ScheduleShape pipeline;
-  const std::vector<ModelPiece> pieces;  ///< of this rank, by chunk
-  const ParamTable table;                ///< of this rank's pieces
+  const std::vector<PieceLeases> pieces;  ///< of this rank, by chunk
+  const ParamTable table;                 ///< of this rank's pieces
   const StoreShape shape;
   const std::vector<Action> actions;
+  const PassLeases step_leases;  ///< of the actions
   MemoryPlan plan;
   ParamStore params;
   GradStore grads;
