@@ -15,9 +15,7 @@ namespace llmtrain {
 
 namespace {
 
-std::string text_of(const std::set<int>& numbers) {
-  return ranges(std::vector<int>(numbers.begin(), numbers.end()));
-}
+std::string text_of(const std::set<int>& numbers) { return ranges(std::vector<int>(numbers.begin(), numbers.end())); }
 
 }  // namespace
 
