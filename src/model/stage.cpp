@@ -7,7 +7,7 @@ namespace llmtrain {
 Stage::Stage(const ModelConfig& config, int tensor_rank, int tensor_size, Compute compute, const StageSizes& sizes,
              MemoryPlan& plan, std::uint64_t seed)
     : config_(config),
-      shapes_(config, tensor_rank, tensor_size),
+      shapes_(config, tensor_rank, tensor_size, sizes.sequence),
       data_(data_dtype(compute)),
       stats_(stats_dtype(compute)),
       embedding_(shapes_, {config.dropout, seed}),
@@ -21,7 +21,8 @@ Stage::Stage(const ModelConfig& config, int tensor_rank, int tensor_size, Comput
     for (std::int64_t layer = 0; layer < config.layers; ++layer) {
       memory.blocks.emplace_back(plan, shapes_, sizes.tokens, data_, stats_, sizes.keep);
     }
-    memory.gradient = plan.request(Segment::activations, "stream gradient", data_, {sizes.tokens, shapes_.hidden});
+    memory.gradient = plan.request(Segment::activations, "stream gradient", data_,
+                                   {shapes_.stream_rows(sizes.tokens), shapes_.hidden});
     slots_.push_back(std::move(memory));
   }
 }
@@ -42,15 +43,21 @@ void Stage::bind(const Arena& arena, Stream stream) {
 }
 
 BlockSaved Stage::saved(int slot, std::int64_t layer, const Batch& batch) const {
-  return slots_[static_cast<std::size_t>(slot)].blocks[static_cast<std::size_t>(layer)].bind(*arena_, batch.count());
+  const BlockSlots& slots = slots_[static_cast<std::size_t>(slot)].blocks[static_cast<std::size_t>(layer)];
+  return slots.bind(*arena_, batch.count(), shapes_.stream_rows(batch.count()));
+}
+
+Tensor Stage::stream_gradient(int slot, const Batch& batch) const {
+  return (*arena_)[slots_[static_cast<std::size_t>(slot)].gradient].rows_at(0, shapes_.stream_rows(batch.count()));
 }
 
 Stage::StreamParts Stage::run_blocks(Context& ctx, ScratchStack::Frame& frame, const Batch& batch, int slot,
                                      ParamStore& params) {
-  const Tensor delta = frame.take(data_, {batch.count(), shapes_.hidden});
+  const std::int64_t rows = shapes_.stream_rows(batch.count());
+  const Tensor delta = frame.take(data_, {rows, shapes_.hidden});
   BlockSaved current = saved(slot, 0, batch);
   // Where blocks do not keep their second residual, it only has to reach the next block.
-  const Tensor passing = current.norm_2.residual ? Tensor{} : frame.take(data_, {batch.count(), shapes_.hidden});
+  const Tensor passing = current.norm_2.residual ? Tensor{} : frame.take(data_, {rows, shapes_.hidden});
   embedding_.forward(ctx, current.norm_1.residual, batch,
                      EmbeddingParams<Tensor>(params.acquire(embedding_lease(), ctx.stream), config_));
   params.release(embedding_lease(), ctx.stream);
@@ -73,14 +80,14 @@ void Stage::forward(Context& ctx, const Batch& batch, int slot, ParamStore& para
   const int lease = head_lease(config_.layers);
   const HeadParams<Tensor> weights(params.acquire(lease, ctx.stream));
   const HeadParams<Gradient> gradients(grads.open(lease));
-  const Tensor gradient = (*arena_)[slots_[static_cast<std::size_t>(slot)].gradient].rows_at(0, batch.count());
+  const Tensor gradient = stream_gradient(slot, batch);
   head_.train(ctx, gradient, totals, residual, delta, batch, weights, gradients);
   params.release(lease, ctx.stream);
   grads.commit(lease, ctx.stream);
 }
 
 void Stage::backward(Context& ctx, const Batch& batch, int slot, ParamStore& params, GradStore& grads) {
-  const Tensor gradient = (*arena_)[slots_[static_cast<std::size_t>(slot)].gradient].rows_at(0, batch.count());
+  const Tensor gradient = stream_gradient(slot, batch);
   for (std::int64_t layer = config_.layers - 1; layer >= 0; --layer) {
     const int lease = block_lease(layer);
     const BlockParams<Tensor> weights(params.acquire(lease, ctx.stream), config_);
@@ -107,9 +114,7 @@ void Stage::logits(Context& ctx, const Batch& batch, ParamStore& params, Tensor 
   ScratchStack::Frame frame(ctx.scratch, "stream");
   const auto [residual, delta] = run_blocks(ctx, frame, batch, 0, params);
   const int lease = head_lease(config_.layers);
-  const std::int64_t first = batch.count() - logits.rows();
-  head_.logits(ctx, logits, residual.rows_at(first, logits.rows()), delta.rows_at(first, logits.rows()),
-               HeadParams<Tensor>(params.acquire(lease, ctx.stream)));
+  head_.logits(ctx, logits, residual, delta, HeadParams<Tensor>(params.acquire(lease, ctx.stream)));
   params.release(lease, ctx.stream);
 }
 

@@ -139,7 +139,7 @@ TEST_CASE("features of later versions are understood and refused") {
   CHECK(with({"schedule.recompute=block"}, built).empty());
   CHECK(with({"schedule.recompute=selective", "schedule.recompute_modules=[mlp]"}, built).empty());
   for (const std::string later :
-       {"parallel.tensor=2", "parallel.pipeline=2", "parallel.zero=2", "parallel.zero=3", "parallel.shard=2",
+       {"parallel.pipeline=2", "parallel.zero=2", "parallel.zero=3", "parallel.shard=2",
         "precision.gradients=bf16", "precision.reduce=bf16", "precision.moments=bf16", "run.device=cuda",
         "run.share_gpu=true", "data.order=shuffled", "data.document_mask=true", "data.tokenizer=t.json",
         "checkpoint.async=true", "data.train=[a, b]"}) {

@@ -16,6 +16,7 @@ struct StageSizes {
   std::int64_t tokens = 0;  ///< of the largest micro-batch
   int slots = 1;            ///< micro-batches whose activations are alive at once
   Keep keep;                ///< of each block
+  bool sequence = false;    ///< the stream is cut over the tensor ranks by tokens
 };
 
 class Stage {
@@ -43,15 +44,16 @@ class Stage {
  private:
   struct SlotMemory {
     std::vector<BlockSlots> blocks;
-    Slot gradient;  // [tokens, hidden], of the stream: kept from the head's backward to the stage's
+    Slot gradient;  // [rows of the stream, hidden], of the stream: kept from the head's backward to the stage's
   };
-  /// The stream after the blocks is the sum of both; [tokens, hidden].
+  /// The stream after the blocks is the sum of both; [rows of the stream, hidden].
   struct StreamParts {
     Tensor residual, delta;
   };
   /// Embedding and blocks. What the result needs besides kept activations is taken from `frame`.
   StreamParts run_blocks(Context& ctx, ScratchStack::Frame& frame, const Batch& batch, int slot, ParamStore& params);
   BlockSaved saved(int slot, std::int64_t layer, const Batch& batch) const;
+  Tensor stream_gradient(int slot, const Batch& batch) const;
 
   ModelConfig config_;
   LocalShapes shapes_;
