@@ -69,8 +69,8 @@ void write_parameters(DumpFile& file, Parts& parts, const std::string& group) {
 void write_gradients(DumpFile& file, Parts& parts, double scale) {
   for (int i = 0; i < parts.shape.storages(); ++i) {
     const Tensor flat = parts.grads.flat(i);
-    if (parts.data != nullptr && parts.shape.zero > 0) {
-      Communicator::Batch batch(*parts.data, parts.stream.record());
+    if (parts.shard != nullptr) {
+      Communicator::Batch batch(*parts.shard, parts.stream.record());
       batch.all_gather(flat, parts.grads.own_chunk(i));
       parts.stream.wait(batch.submit());
     }

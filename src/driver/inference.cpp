@@ -14,7 +14,7 @@ Inference::Inference(const Deck& deck, Device& device, std::int64_t scratch_byte
       device_(device),
       stream_(device.make_stream("compute")),
       table_(make_param_table(deck.model, 1)),
-      shape_(table_, 0, 1, 0, 0, 1, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)),
+      shape_(table_, StorePlace{}, 0, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)),
       params_(shape_, plan_),
       stage_(deck.model, 0, 1, deck.precision.compute, {deck.model.seq_len, 1, {}}, plan_),
       tokens_slot_(plan_.request(Segment::activations, "tokens", DType::int32, {deck.model.seq_len})),
@@ -26,7 +26,7 @@ Inference::Inference(const Deck& deck, Device& device, std::int64_t scratch_byte
       arena_(device, plan_),
       scratch_(scratch_bytes == 0 ? std::make_unique<ScratchStack>()
                                   : std::make_unique<ScratchStack>(arena_[scratch_slot_])) {
-  params_.bind(arena_, nullptr);
+  params_.bind(arena_, {});
   stage_.bind(arena_, stream_);
 }
 

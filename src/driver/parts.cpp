@@ -13,14 +13,12 @@ namespace {
 
 StoreShape store_shape(const Deck& deck, const ParamTable& table, const Place& place) {
   const Coordinates at = place.topology.coordinates(place.rank);
-  return {table,
-          at.tp,
-          place.topology.size(Axis::tp),
-          deck.parallel.zero,
-          at.shard,
-          place.topology.size(Axis::shard),
-          data_dtype(deck.precision.compute),
-          stats_dtype(deck.precision.compute)};
+  const StorePlace where{.tensor_rank = at.tp,
+                         .tensor_size = place.topology.size(Axis::tp),
+                         .sequence = deck.parallel.sequence,
+                         .shards = place.topology.size(Axis::shard),
+                         .chunk = {at.shard, at.replicate}};
+  return {table, where, deck.parallel.zero, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)};
 }
 
 std::int64_t micro_batches_of(const Deck& deck, const Place& place) {
@@ -51,6 +49,13 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
   scratch =
       scratch_bytes == 0 ? std::make_unique<ScratchStack>() : std::make_unique<ScratchStack>(arena[requests_.scratch]);
   bind();
+  if (!device.executes() || !debug_checks()) return;
+  hazards_ = std::make_unique<HazardChecker>([this](const void* address) { return arena.at(address); });
+  device.set_observer(hazards_.get());
+}
+
+Parts::~Parts() {
+  if (hazards_ != nullptr) device.set_observer(nullptr);
 }
 
 std::int64_t Parts::micro_batches() const { return micro_batches_of(deck, place); }
@@ -78,7 +83,13 @@ Parts::Requests Parts::request(std::int64_t scratch_bytes) {
     const std::int64_t bytes = communicator_workspace(device.kind(), size, largest);
     return bytes == 0 ? Slot{} : plan.request(Segment::comm, name, DType::uint8, {bytes});
   };
-  r.data_workspace = staging("data group staging", place.topology.size(data_axes), largest_storage);
+  const Topology& topology = place.topology;
+  if (shape.zero == 0) {
+    r.data_workspace = staging("data group staging", topology.size(data_axes), largest_storage);
+  } else {
+    r.shard_workspace = staging("shard group staging", topology.size(Axis::shard), largest_storage);
+    r.replicate_workspace = staging("replicate group staging", topology.size(Axis::replicate), largest_storage);
+  }
   r.world_workspace = staging("world group staging", place.topology.ranks(), step_totals_size * size_of(DType::fp64));
   return r;
 }
@@ -90,10 +101,17 @@ std::unique_ptr<Communicator> Parts::communicator(const std::string& name, std::
 }
 
 void Parts::bind() {
-  data = communicator("data", place.topology.members(data_axes, place.rank), requests_.data_workspace);
-  world = communicator("world", place.topology.members(world_axes, place.rank), requests_.world_workspace);
-  params.bind(arena, data.get());
-  grads.bind(arena, data.get());
+  const auto along = [&](AxisSet axes) { return place.topology.members(axes, place.rank); };
+  if (shape.zero == 0) {
+    data = communicator("data", along(data_axes), requests_.data_workspace);
+  } else {
+    shard = communicator("shard", along(Axis::shard), requests_.shard_workspace);
+    replicate = communicator("replicate", along(Axis::replicate), requests_.replicate_workspace);
+  }
+  world = communicator("world", along(world_axes), requests_.world_workspace);
+  const StoreGroups groups{.data = data.get(), .shard = shard.get(), .replicate = replicate.get()};
+  params.bind(arena, groups);
+  grads.bind(arena, groups);
   optimizer.bind(arena);
   stage.bind(arena, stream);
   totals = arena[requests_.totals];

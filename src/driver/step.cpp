@@ -42,9 +42,10 @@ void run_gradients(Parts& parts, const LoadBatch& load, Timers& timers) {
   run_actions(parts, load, timers);
   TimerRange range(timers, "reduce");
   parts.grads.finish(parts.stream);
-  // Each element of the reduced gradient is in exactly one rank's chunk, whatever the ZeRO level.
   for (int i = 0; i < parts.shape.storages(); ++i) {
-    parts.kernels.sum_squares(parts.stream, parts.totals, parts.grads.own_chunk(i));
+    for (const Span& span : parts.shape.counted(i)) {
+      parts.kernels.sum_squares(parts.stream, parts.totals, parts.grads.own_chunk(i).flat(span.begin, span.count));
+    }
   }
   reduce_totals(parts);
 }
@@ -72,12 +73,18 @@ Measured measure(const Deck& resolved, const Topology& topology, int rank, Devic
   const Place place{topology, rank, MpiComm{}};
   const std::unique_ptr<Device> device = make_trace_device(target);
   Parts parts(resolved, place, *device, 0);
-  device->set_observer(&measured.trace);
-  Timers timers;
-  run_step(
-      parts, StepInputs{}, [](std::int64_t, const Batch&) {}, timers);
+  HazardChecker hazards([&](const void* address) { return parts.arena.at(address); });
+  Observers both{&measured.trace, &hazards};
+  const auto step = [&](OpObserver& observer) {
+    device->set_observer(&observer);
+    Timers timers;
+    run_step(
+        parts, StepInputs{}, [](std::int64_t, const Batch&) {}, timers);
+    device->set_observer(nullptr);
+  };
+  step(both);
+  step(hazards);  // what a step leaves in flight meets the next one
   measured.scratch_bytes = std::max<std::int64_t>(parts.scratch->high_water(), 1);
-  device->set_observer(nullptr);
   measured.plan = Parts(resolved, place, *device, measured.scratch_bytes).plan;
   return measured;
 }

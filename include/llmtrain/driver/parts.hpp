@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "llmtrain/backend/communicator.hpp"
+#include "llmtrain/backend/hazards.hpp"
 #include "llmtrain/config/deck.hpp"
 #include "llmtrain/memory/arena.hpp"
 #include "llmtrain/memory/plan.hpp"
@@ -32,6 +33,7 @@ class Parts {
   /// `deck` must be resolved (driver/resolve.hpp). `scratch_bytes` comes from measure(); 0 measures the need instead.
   /// Collective over the world.
   Parts(const Deck& deck, const Place& place, Device& device, std::int64_t scratch_bytes);
+  ~Parts();
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
 
@@ -61,7 +63,8 @@ class Parts {
   /// Everything in the plan that is no module's own.
   struct Requests {
     std::vector<BatchSlots> batches;
-    Slot totals, scalars, scratch, data_workspace, world_workspace;
+    Slot totals, scalars, scratch;
+    Slot data_workspace, shard_workspace, replicate_workspace, world_workspace;
   };
   Requests request(std::int64_t scratch_bytes);
   void bind();
@@ -71,11 +74,17 @@ class Parts {
  public:
   const Arena arena;
   std::unique_ptr<ScratchStack> scratch;
-  std::unique_ptr<Communicator> data;   ///< data-parallel group; null in a group of one
-  std::unique_ptr<Communicator> world;  ///< all ranks; null in a world of one
-  Tensor totals;                        ///< StepTotals
-  Tensor scalars;                       ///< StepScalars
-  std::vector<Batch> batches;           ///< device memory of micro-batches, one an activation slot
+  // Null in a group of one.
+  std::unique_ptr<Communicator> data;       ///< data-parallel ranks, under ZeRO-0
+  std::unique_ptr<Communicator> shard;      ///< those that ZeRO shards over, under ZeRO-1 to 3
+  std::unique_ptr<Communicator> replicate;  ///< those with the same chunks
+  std::unique_ptr<Communicator> world;      ///< all ranks
+  Tensor totals;                            ///< StepTotals
+  Tensor scalars;                           ///< StepScalars
+  std::vector<Batch> batches;               ///< device memory of micro-batches, one an activation slot
+
+ private:
+  std::unique_ptr<HazardChecker> hazards_;  ///< watches the device where debug_checks()
 };
 
 }  // namespace llmtrain
