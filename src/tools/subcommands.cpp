@@ -15,8 +15,8 @@ namespace {
 constexpr std::array rows{
     Tool{"preprocess", "--input FILE... --output-prefix P --tokenizer bytes [options]",
          "Turn JSON lines into indexed datasets.", false, tool_preprocess},
-    Tool{"verify", "DECK --dump FILE.h5 [--steps K] [block.key=value ...]",
-         "Write the numbers of the first steps for comparison with other programs.", true, tool_verify},
+    Tool{"verify", "DECK [--against 'KEY=VALUE ...'] [--steps K] [--dump FILE.h5] [block.key=value ...]",
+         "Compare the layout of a deck with another one, or write the numbers of its first steps.", true, tool_verify},
     Tool{"checkpoint", "ls|info|verify PATH, diff A B", "Look at checkpoints, prove and compare them.", false,
          tool_checkpoint},
     Tool{"generate", "CHECKPOINT --prompt TEXT | --prompt-file FILE | --prompt-ids IDS [options]",
