@@ -209,7 +209,7 @@ void visit_weights(Parts& parts, const VisitSection& visit) {
 void visit_gradients(Parts& parts, double scale, const VisitSection& visit) {
   gather(parts, scale, visit, [&](int storage) {
     const StorageLayout& layout = parts.shape.layouts[static_cast<std::size_t>(storage)];
-    const std::int64_t chunk = layout.chunk * parts.shape.shard_rank;
+    const std::int64_t chunk = layout.chunk * parts.shape.place.chunk.shard;
     return Holding{layout,
                    parts.shape.updated_begin(storage),
                    to_host(parts, parts.grads.updated(storage)),

@@ -11,11 +11,13 @@ namespace llmtrain {
 
 namespace {
 
+bool cuts_tokens(const Deck& deck) { return deck.parallel.sequence && deck.parallel.tensor > 1; }
+
 StoreShape store_shape(const Deck& deck, const ParamTable& table, const Place& place) {
   const Coordinates at = place.topology.coordinates(place.rank);
   const StorePlace where{.tensor_rank = at.tp,
                          .tensor_size = place.topology.size(Axis::tp),
-                         .sequence = deck.parallel.sequence,
+                         .sequence = cuts_tokens(deck),
                          .shards = place.topology.size(Axis::shard),
                          .chunk = {at.shard, at.replicate}};
   return {table, where, deck.parallel.zero, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)};
@@ -23,6 +25,19 @@ StoreShape store_shape(const Deck& deck, const ParamTable& table, const Place& p
 
 std::int64_t micro_batches_of(const Deck& deck, const Place& place) {
   return deck.schedule.global_batch / (deck.schedule.micro_batch * place.topology.size(data_axes));
+}
+
+/// Tensor ranks with the same heads of K and V; 1 also if those are all of them, which then need no group of their own.
+int kv_holders(const Deck& deck, const Topology& topology) {
+  const auto kv_heads = static_cast<int>(deck.model.kv_heads);
+  return kv_heads == 1 ? 1 : std::max(topology.size(Axis::tp) / kv_heads, 1);
+}
+
+std::vector<int> kv_members(const Deck& deck, const Place& place) {
+  const std::vector<int> tensor = place.topology.members(Axis::tp, place.rank);
+  const int holders = kv_holders(deck, place.topology);
+  const auto first = tensor.begin() + place.topology.coordinates(place.rank).tp / holders * holders;
+  return {first, first + holders};
 }
 
 }  // namespace
@@ -42,7 +57,7 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
       optimizer(deck.optimizer, shape, plan),
       stage(deck.model, place.topology.coordinates(place.rank).tp, place.topology.size(Axis::tp),
             deck.precision.compute,
-            {deck.schedule.micro_batch * deck.model.seq_len, slots_of(actions), Keep(deck.schedule)}, plan,
+            {deck.schedule.micro_batch * deck.model.seq_len, slots_of(actions), Keep(deck.schedule), cuts_tokens(deck)}, plan,
             static_cast<std::uint64_t>(deck.run.seed)),
       requests_(request(scratch_bytes)),
       arena(device, plan) {
@@ -90,6 +105,10 @@ Parts::Requests Parts::request(std::int64_t scratch_bytes) {
     r.shard_workspace = staging("shard group staging", topology.size(Axis::shard), largest_storage);
     r.replicate_workspace = staging("replicate group staging", topology.size(Axis::replicate), largest_storage);
   }
+  const std::int64_t stream_bytes = tokens * deck.model.hidden * size_of(shape.data);
+  r.tensor_workspace =
+      staging("tensor group staging", topology.size(Axis::tp), std::max(stream_bytes, largest_storage));
+  r.kv_workspace = staging("kv group staging", kv_holders(deck, topology), largest_storage);
   r.world_workspace = staging("world group staging", place.topology.ranks(), step_totals_size * size_of(DType::fp64));
   return r;
 }
@@ -100,6 +119,10 @@ std::unique_ptr<Communicator> Parts::communicator(const std::string& name, std::
   return device.make_communicator(group, workspace ? arena[workspace] : Tensor{});
 }
 
+TensorGroup Parts::tensor_group() const {
+  return {tensor.get(), place.topology.coordinates(place.rank).tp, place.topology.size(Axis::tp), cuts_tokens(deck)};
+}
+
 void Parts::bind() {
   const auto along = [&](AxisSet axes) { return place.topology.members(axes, place.rank); };
   if (shape.zero == 0) {
@@ -108,8 +131,10 @@ void Parts::bind() {
     shard = communicator("shard", along(Axis::shard), requests_.shard_workspace);
     replicate = communicator("replicate", along(Axis::replicate), requests_.replicate_workspace);
   }
+  tensor = communicator("tensor", along(Axis::tp), requests_.tensor_workspace);
+  kv = communicator("kv", kv_members(deck, place), requests_.kv_workspace);
   world = communicator("world", along(world_axes), requests_.world_workspace);
-  const StoreGroups groups{.data = data.get(), .shard = shard.get(), .replicate = replicate.get()};
+  const StoreGroups groups{.data = data.get(), .shard = shard.get(), .replicate = replicate.get(), .tensor = tensor.get(), .kv = kv.get()};
   params.bind(arena, groups);
   grads.bind(arena, groups);
   optimizer.bind(arena);

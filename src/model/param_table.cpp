@@ -23,7 +23,7 @@ Section vector(std::string name, std::int64_t n, double value, SplitAxis split =
 }
 
 Section with(GradientOver over, Section section) {
-  section.gradient = over;
+  section.gradient_over = over;
   return section;
 }
 

@@ -117,7 +117,7 @@ inline std::vector<Layout> all_layouts(const Deck& deck, int ranks) {
       const int data = ranks / tensor / pipeline;
       std::vector<std::pair<ScheduleKind, int>> schedules{{ScheduleKind::one_f_one_b, 1}};
       if (pipeline > 1) schedules.insert(schedules.end(), {{ScheduleKind::gpipe, 1}, {ScheduleKind::interleaved, 2}});
-      for (const auto [kind, chunks] : schedules) {
+      for (const auto& [kind, chunks] : schedules) {
         for (const int shards : divisors(data)) {
           for (int zero = 0; zero <= 3; ++zero) {
             for (int sequence = 0; sequence <= (tensor > 1 ? 1 : 0); ++sequence) {
@@ -172,7 +172,7 @@ inline std::vector<Layout> pairwise_cover(const std::vector<Layout>& all) {
 
 /// Compares each layout with one rank: step 1 in fp64, and 20 steps in fp32.
 inline void check_layouts(LayoutJob& job, const Deck& model, const std::vector<Layout>& layouts) {
-  for (const auto [compute, steps] : {std::pair(Compute::fp64, 1), std::pair(Compute::fp32, 20)}) {
+  for (const auto& [compute, steps] : {std::pair(Compute::fp64, 1), std::pair(Compute::fp32, 20)}) {
     Deck deck = model;
     deck.precision.compute = compute;
     const LayoutNumbers reference = job.run(serial(deck), 1, steps);

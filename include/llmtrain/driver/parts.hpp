@@ -38,7 +38,7 @@ class Parts {
   Parts& operator=(const Parts&) = delete;
 
   std::int64_t micro_batches() const;  ///< of one data-parallel rank in a step
-  Context context() { return {kernels, stream, *scratch}; }
+  Context context() { return {kernels, stream, *scratch, tensor_group()}; }
 
   const Deck deck;
   const Place place;
@@ -64,10 +64,11 @@ class Parts {
   struct Requests {
     std::vector<BatchSlots> batches;
     Slot totals, scalars, scratch;
-    Slot data_workspace, shard_workspace, replicate_workspace, world_workspace;
+    Slot data_workspace, shard_workspace, replicate_workspace, tensor_workspace, kv_workspace, world_workspace;
   };
   Requests request(std::int64_t scratch_bytes);
   void bind();
+  TensorGroup tensor_group() const;
   std::unique_ptr<Communicator> communicator(const std::string& name, std::vector<int> members, Slot workspace);
   const Requests requests_;
 
@@ -78,6 +79,8 @@ class Parts {
   std::unique_ptr<Communicator> data;       ///< data-parallel ranks, under ZeRO-0
   std::unique_ptr<Communicator> shard;      ///< those that ZeRO shards over, under ZeRO-1 to 3
   std::unique_ptr<Communicator> replicate;  ///< those with the same chunks
+  std::unique_ptr<Communicator> tensor;     ///< tensor-parallel ranks
+  std::unique_ptr<Communicator> kv;         ///< those of them with the same heads of K and V, if some but not all
   std::unique_ptr<Communicator> world;      ///< all ranks
   Tensor totals;                            ///< StepTotals
   Tensor scalars;                           ///< StepScalars
