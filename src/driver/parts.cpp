@@ -57,8 +57,8 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
       optimizer(deck.optimizer, shape, plan),
       stage(deck.model, place.topology.coordinates(place.rank).tp, place.topology.size(Axis::tp),
             deck.precision.compute,
-            {deck.schedule.micro_batch * deck.model.seq_len, slots_of(actions), Keep(deck.schedule), cuts_tokens(deck)}, plan,
-            static_cast<std::uint64_t>(deck.run.seed)),
+            {deck.schedule.micro_batch * deck.model.seq_len, slots_of(actions), Keep(deck.schedule), cuts_tokens(deck)},
+            plan, static_cast<std::uint64_t>(deck.run.seed)),
       requests_(request(scratch_bytes)),
       arena(device, plan) {
   scratch =
@@ -134,7 +134,8 @@ void Parts::bind() {
   tensor = communicator("tensor", along(Axis::tp), requests_.tensor_workspace);
   kv = communicator("kv", kv_members(deck, place), requests_.kv_workspace);
   world = communicator("world", along(world_axes), requests_.world_workspace);
-  const StoreGroups groups{.data = data.get(), .shard = shard.get(), .replicate = replicate.get(), .tensor = tensor.get(), .kv = kv.get()};
+  const StoreGroups groups{
+      .data = data.get(), .shard = shard.get(), .replicate = replicate.get(), .tensor = tensor.get(), .kv = kv.get()};
   params.bind(arena, groups);
   grads.bind(arena, groups);
   optimizer.bind(arena);

@@ -90,8 +90,9 @@ void add_llama_block(TableWriter& table, const ModelConfig& c, std::int64_t laye
   table.add(undecayed(name + "norm_1", {stream_vector(hf + "input_layernorm.weight", c.hidden, 1)}));
   add_qkv(table, c, name, attention, c.qkv_bias);
   if (c.qk_norm) {
-    table.add(undecayed(name + "qk_norm", {with(GradientOver::heads, vector(attention + "q_norm.weight", c.head_dim, 1)),
-                                           with(GradientOver::heads, vector(attention + "k_norm.weight", c.head_dim, 1))}));
+    table.add(
+        undecayed(name + "qk_norm", {with(GradientOver::heads, vector(attention + "q_norm.weight", c.head_dim, 1)),
+                                     with(GradientOver::heads, vector(attention + "k_norm.weight", c.head_dim, 1))}));
   }
   table.add({name + "o",
              {matrix(attention + "o_proj.weight", c.hidden, size.q_rows, SplitAxis::cols, size.std_out, c.heads)}});
@@ -140,8 +141,9 @@ ParamTable make_param_table(const ModelConfig& c, int tensor_size) {
   const int embedding =
       table.add({"embedding", {vocab_matrix(gpt ? "transformer.wte.weight" : "model.embed_tokens.weight")}});
   if (c.positions == Positions::learned) {
-    table.add({"positions", {with(GradientOver::tokens, matrix("transformer.wpe.weight", c.seq_len, c.hidden,
-                                                               SplitAxis::none, c.init_std))}});
+    table.add({"positions",
+               {with(GradientOver::tokens,
+                     matrix("transformer.wpe.weight", c.seq_len, c.hidden, SplitAxis::none, c.init_std))}});
   }
   for (std::int64_t layer = 0; layer < c.layers; ++layer) {
     table.lease(fmt::format("block {}", layer));

@@ -56,7 +56,8 @@ TEST_CASE("collectives of a block: two all-reduces each way") {
     CAPTURE(tensor);
     const Deck deck = tensor_deck(tensor, false);
     const Measured measured = measure(deck, Topology(deck, tensor), 1, DeviceKind::cpu);
-    const auto sums = collective(measured, "tensor", "all_reduce"), stats = collective(measured, "tensor", "all_gather");
+    const auto sums = collective(measured, "tensor", "all_reduce"),
+               stats = collective(measured, "tensor", "all_gather");
     // Beside the blocks, one at either end of the model. The numbers of the softmax: three a token and rank.
     CHECK(sums.calls == micro_batches * (layers * (2 + 2) + 2));
     CHECK(sums.bytes == sums.calls * tokens * hidden * 4);
@@ -83,8 +84,7 @@ TEST_CASE("collectives of a block under sequence parallelism: pairs of all-gathe
     CHECK(scatters.calls == micro_batches * (layers * (2 + 2) + 2));
     CHECK(scatters.bytes == scatters.calls * tokens * hidden * 4);
     CHECK(gathers.calls == micro_batches * (layers * (2 + 4) + 2 + 1));
-    CHECK(gathers.bytes ==
-          micro_batches * ((layers * (2 + 4) + 2) * tokens * hidden * 4 + tensor * 3 * tokens * 4));
+    CHECK(gathers.bytes == micro_batches * ((layers * (2 + 4) + 2) * tokens * hidden * 4 + tensor * 3 * tokens * 4));
     // Weights of norms, once a step.
     CHECK(sums.calls == layers * 2 + 1);
     CHECK(sums.bytes == sums.calls * hidden * 4);
@@ -100,13 +100,16 @@ TEST_CASE("what a matrix product does not need moves beside it") {
     if (note.name == "gemm" || (note.group == "tensor" && note.name != "all_reduce")) order.push_back(note.name);
   }
   const std::vector<std::string> expected{
-      "reduce_scatter",                                                                  // embedding
-      "all_gather", "gemm", "gemm", "reduce_scatter",                                    // attention: qkv, o
-      "all_gather", "gemm", "gemm", "reduce_scatter",                                    // MLP: gate_up, down
-      "all_gather", "gemm", "all_gather", "gemm", "reduce_scatter", "gemm",              // head: logits, statistics, dx, dW
-      "all_gather", "gemm", "gemm", "all_gather", "gemm", "reduce_scatter", "gemm",      // MLP backward: down; up, dx, dW
-      "all_gather", "gemm", "gemm", "all_gather", "gemm", "reduce_scatter", "gemm",      // attention: o; qkv, dx, dW
-      "all_gather"};                                                                     // embedding
+      "reduce_scatter",                                                    // embedding
+      "all_gather",     "gemm",           "gemm",       "reduce_scatter",  // attention: qkv, o
+      "all_gather",     "gemm",           "gemm",       "reduce_scatter",  // MLP: gate_up, down
+      "all_gather",     "gemm",           "all_gather", "gemm",
+      "reduce_scatter", "gemm",  // head: logits, statistics, dx, dW
+      "all_gather",     "gemm",           "gemm",       "all_gather",
+      "gemm",           "reduce_scatter", "gemm",  // MLP backward: down; up, dx, dW
+      "all_gather",     "gemm",           "gemm",       "all_gather",
+      "gemm",           "reduce_scatter", "gemm",  // attention: o; qkv, dx, dW
+      "all_gather"};                               // embedding
   CHECK(order == expected);
 }
 

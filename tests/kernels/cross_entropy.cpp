@@ -139,8 +139,7 @@ TEST_CASE_TEMPLATE("cross_entropy_merge gives the statistics of the whole vocabu
       const Tensor local = n > 0 ? logits.tensor().cols_at(first, n) : logits.tensor().cols_at(0, 1);
       kernels().cross_entropy_stats(stream, stats, local, targets.tensor(), {first, n});
     }
-    check_thread_invariance(merged,
-                            [&] { kernels().cross_entropy_merge(stream, merged.tensor(), parts.tensor()); });
+    check_thread_invariance(merged, [&] { kernels().cross_entropy_merge(stream, merged.tensor(), parts.tensor()); });
     for (std::int64_t t = 0; t < tokens; ++t) {
       CHECK(merged.at(0, t) == whole.at(0, t));
       CHECK(std::abs(merged.at(1, t) - whole.at(1, t)) <= tolerance<T> * whole.at(1, t));

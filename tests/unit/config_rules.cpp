@@ -40,7 +40,8 @@ TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
       {{"parallel.tensor=5", "model.kv_heads=2", "model.heads=6", "model.hidden=384", "model.ffn=690"},
        "model.heads 6 is not divisible by parallel.tensor 5: tensor may be 2"},
       {{"parallel.tensor=8", "schedule.micro_batch=1", "model.seq_len=20"},
-       "schedule.micro_batch x model.seq_len = 1 x 20 tokens are not divisible by parallel.tensor 8: tensor may be 4, or "
+       "schedule.micro_batch x model.seq_len = 1 x 20 tokens are not divisible by parallel.tensor 8: tensor may be 4, "
+       "or "
        "set parallel.sequence false"},
       {{"parallel.tensor=8", "model.ffn=700"},
        "model.ffn 700 is not divisible by parallel.tensor 8: ffn may be 696 or 704"},
@@ -140,10 +141,10 @@ TEST_CASE("features of later versions are understood and refused") {
   CHECK(with({"schedule.recompute=block"}, built).empty());
   CHECK(with({"schedule.recompute=selective", "schedule.recompute_modules=[mlp]"}, built).empty());
   for (const std::string later :
-       {"parallel.pipeline=2", "parallel.zero=2", "parallel.zero=3", "parallel.shard=2",
-        "precision.gradients=bf16", "precision.reduce=bf16", "precision.moments=bf16", "run.device=cuda",
-        "run.share_gpu=true", "data.order=shuffled", "data.document_mask=true", "data.tokenizer=t.json",
-        "checkpoint.async=true", "data.train=[a, b]"}) {
+       {"parallel.pipeline=2", "parallel.zero=2", "parallel.zero=3", "parallel.shard=2", "precision.gradients=bf16",
+        "precision.reduce=bf16", "precision.moments=bf16", "run.device=cuda", "run.share_gpu=true",
+        "data.order=shuffled", "data.document_mask=true", "data.tokenizer=t.json", "checkpoint.async=true",
+        "data.train=[a, b]"}) {
     CAPTURE(later);
     CHECK(with({"precision.compute=fp32", later}).empty());
     const std::string message = with({"precision.compute=fp32", later}, built);
