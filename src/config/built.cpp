@@ -24,19 +24,6 @@ const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> rows{
       {"run.device", [](const D& d, int) { return d.run.device == DeviceChoice::cuda; }, "use run.device cpu"},
       {"run.share_gpu", [](const D& d, int) { return d.run.share_gpu; }, "leave it false"},
-      {"parallel.pipeline", [](const D& d, int) { return d.parallel.pipeline > 1; }, "use parallel.pipeline 1"},
-      {"parallel.shard",
-       [](const D& d, int ranks) {
-         const std::int64_t data = ranks / (static_cast<std::int64_t>(d.parallel.tensor) * d.parallel.pipeline);
-         return ranks > 0 && d.parallel.shard != 0 && d.parallel.shard != data;
-       },
-       "use parallel.shard 0"},
-      {"parallel.zero", [](const D& d, int) { return d.parallel.zero > 1; }, "use parallel.zero 0 or 1"},
-      {"schedule.kind", [](const D& d, int) { return d.schedule.kind == ScheduleKind::interleaved; },
-       "use schedule.kind 1f1b"},
-      {"schedule.kind",
-       [](const D& d, int) { return d.schedule.kind == ScheduleKind::gpipe && d.parallel.pipeline > 1; },
-       "use parallel.pipeline 1"},
       {"precision.gradients", [](const D& d, int) { return d.precision.gradients != Storage16::fp32; },
        "use precision.gradients fp32"},
       {"precision.reduce", [](const D& d, int) { return d.precision.reduce != Storage16::fp32; },

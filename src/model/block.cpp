@@ -30,8 +30,8 @@ BlockSlots::BlockSlots(MemoryPlan& plan, const LocalShapes& s, std::int64_t toke
   };
   const std::int64_t stream = s.stream_rows(tokens);
   const auto norm = [&](Slot& residual, Slot& rstd, Slot& out, Slot& mean, int number) {
-    const bool input = number == 1;  // of the block
-    residual = request(keep.stream || input, fmt::format("block residual {}", number), data, stream, s.hidden);
+    residual = request(number == 1 ? keep.input : keep.stream, fmt::format("block residual {}", number), data, stream,
+                       s.hidden);
     rstd = request(keep.stream, "block rstd", stats, stream, 1);
     out = request(keep.norm_out, fmt::format("block norm {}", number), data, stream, s.hidden);
     mean = request(keep.stream && s.layer_norm, "block mean", stats, stream, 1);

@@ -71,6 +71,12 @@ def unusable_data():
         shutil.copy(f"work/text_text_document.{end}", f"work/plain.{end}")  # without what preprocess noted of it
     refused("id outside the vocabulary, found while reading", 65, ["plain: sequence", "vocabulary is 100"],
             "run.dir=work/found", "model.vocab=100", "data.train=[work/plain]")
+    sidecar = Path("work/text_text_document.json").read_text()
+    for end in ("idx", "bin"):
+        shutil.copy(f"work/text_text_document.{end}", f"work/other.{end}")
+    (WORK / "other.json").write_text(sidecar.replace('"tokenizer": "bytes"', '"tokenizer": "other"'))
+    refused("data of another tokenizer", 78, ["work/other", "tokenizer other"], "run.dir=work/none",
+            "data.train=[work/other]")
     refused("shorter than a sample", 65, ["seq_len + 1 = 100001"], "run.dir=work/none", "model.seq_len=100000")
     refused("a set named twice", 78, ["names 'a' twice"], "run.dir=work/none", "data.valid=[a, a]")
     refused("an impossible split", 65, ["training part"], "run.dir=work/none", "data.split='0.0001,99,0'")

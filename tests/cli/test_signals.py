@@ -14,9 +14,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from cli import WORK, Job, check, checkpoints, files, finish, metrics, prepare, run, training_only  # noqa: E402
 
-# So many steps that no run comes to its end by itself; most of the time goes into evaluations.
-ENDLESS = ("run.steps=20000", "data.eval_every=2", "data.eval_batches=20")
-LONG = (*ENDLESS, "checkpoint.every=7")
+
+
+def endless(save_every=7, eval_every=2, eval_batches=20):
+    """So many steps that no run comes to its end by itself; most of the time goes into evaluations."""
+    return ("run.steps=20000", f"checkpoint.every={save_every}", f"data.eval_every={eval_every}",
+            f"data.eval_batches={eval_batches}")
+
+
+LONG = endless()
 
 
 def stopped(job, why):
@@ -45,7 +51,7 @@ def before_step_1(name):
 
 def during_evaluation(name):
     """The evaluation after step 2 is long; what is asked for in it happens after the next step."""
-    job = Job(name, *LONG, "data.eval_batches=3000")
+    job = Job(name, *endless(eval_batches=3000))
     job.wait_for_step(1)
     time.sleep(0.5)
     os.kill(job.rank(1), signal.SIGUSR1)
@@ -57,7 +63,7 @@ def during_evaluation(name):
 
 def during_save(name):
     """Rank 0 is held when the folder of an unfinished save is seen, until one is caught; then it is told to stop."""
-    job = Job(name, *LONG, "checkpoint.every=1", "data.eval_every=0")
+    job = Job(name, *endless(save_every=1, eval_every=0))
     rank = job.rank(0)
     caught = False
     while not caught:
@@ -71,8 +77,11 @@ def during_save(name):
 
 
 def by_timeout(name):
-    """`timeout` sends its signal twice: that is one request."""
-    return stopped(Job(name, *LONG, prefix=["timeout", "--preserve-status", "-s", "USR1", "4"]), "SIGUSR1")
+    """`timeout` sends its signal twice, to mpirun and to its own group: that is one request. SIGALRM ends its wait."""
+    job = Job(name, *LONG, prefix=["timeout", "--preserve-status", "-s", "USR1", "1000"])
+    job.wait_for_step(2)
+    os.kill(job.process.pid, signal.SIGALRM)
+    return stopped(job, "SIGUSR1")
 
 
 def by_walltime(name):
@@ -162,7 +171,7 @@ def second_signal():
 
 
 def without_saves():
-    job = Job("unsaved", *ENDLESS, "checkpoint.every=0")
+    job = Job("unsaved", *endless(save_every=0))
     job.wait_for_step(3)
     os.kill(job.rank(1), signal.SIGUSR1)
     _, err = job.end(128 + signal.SIGUSR1)

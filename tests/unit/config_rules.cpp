@@ -45,9 +45,16 @@ TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
        "set parallel.sequence false"},
       {{"parallel.tensor=8", "model.ffn=700"},
        "model.ffn 700 is not divisible by parallel.tensor 8: ffn may be 696 or 704"},
-      {{"parallel.pipeline=5"}, "model.layers 4 is fewer than the 5 pipeline stages"},
+      {{"parallel.pipeline=5"},
+       "model.layers 4 is fewer than the 5 pipeline stages (parallel.pipeline x "
+       "schedule.chunks): at most 4 stages: pipeline may be up to 4"},
+      {{"parallel.pipeline=2", "schedule.kind=interleaved", "schedule.chunks=3"},
+       "pipeline may be up to 1, or chunks "
+       "up to 2"},
       {{"parallel.pipeline=2", "parallel.stage_layers=[1, 2]"},
-       "parallel.stage_layers adds up to 3 but model.layers is 4"},
+       "parallel.stage_layers adds up to 3 but model.layers is 4: an even split is [2, 2]"},
+      {{"parallel.pipeline=3", "parallel.count_head=true", "parallel.stage_layers=[1, 2]"},
+       "parallel.stage_layers has 2 entries but there are 3 pipeline stages: an even split is [2, 2, 0]"},
       {{"parallel.pipeline=2", "parallel.stage_layers=[4]"}, "parallel.stage_layers has 1 entries but there are 2"},
       {{"schedule.chunks=2"}, "schedule.chunks 2 needs schedule.kind interleaved"},
       {{"schedule.kind=interleaved"}, "needs parallel.pipeline of 2 or more"},
@@ -126,6 +133,17 @@ TEST_CASE("rules with the number of ranks") {
   CHECK(
       contains(with({"parallel.shard=3"}, {.ranks = 4}), "parallel.shard 3 does not divide the 4 data-parallel ranks"));
   CHECK(contains(with({"parallel.shard=3"}, {.ranks = 4}), "shard may be 2 or 4"));
+  const std::vector<std::string> interleaved{"schedule.kind=interleaved", "parallel.pipeline=4",
+                                             "schedule.micro_batch=8"};
+  CHECK(with(interleaved, {.ranks = 4}).empty());
+  CHECK(contains(
+      with(interleaved, {.ranks = 8}),
+      "schedule.kind interleaved needs at least parallel.pipeline = 4 micro-batches a rank, but global_batch / "
+      "(micro_batch x data) = 32 / (8 x 2) = 2: global_batch may be 64, or micro_batch 4, or use kind 1f1b"));
+  CHECK(contains(
+      with({"schedule.kind=interleaved", "parallel.pipeline=4", "schedule.global_batch=3", "schedule.micro_batch=1"},
+           {.ranks = 4}),
+      "(1 x 1) = 3: global_batch may be 4, or use kind 1f1b"));
 }
 
 TEST_CASE("features of later versions are understood and refused") {
@@ -141,10 +159,9 @@ TEST_CASE("features of later versions are understood and refused") {
   CHECK(with({"schedule.recompute=block"}, built).empty());
   CHECK(with({"schedule.recompute=selective", "schedule.recompute_modules=[mlp]"}, built).empty());
   for (const std::string later :
-       {"parallel.pipeline=2", "parallel.zero=2", "parallel.zero=3", "parallel.shard=2", "precision.gradients=bf16",
-        "precision.reduce=bf16", "precision.moments=bf16", "run.device=cuda", "run.share_gpu=true",
-        "data.order=shuffled", "data.document_mask=true", "data.tokenizer=t.json", "checkpoint.async=true",
-        "data.train=[a, b]"}) {
+       {"precision.gradients=bf16", "precision.reduce=bf16", "precision.moments=bf16",
+        "run.device=cuda", "run.share_gpu=true", "data.order=shuffled", "data.document_mask=true",
+        "data.tokenizer=t.json", "checkpoint.async=true", "data.train=[a, b]"}) {
     CAPTURE(later);
     CHECK(with({"precision.compute=fp32", later}).empty());
     const std::string message = with({"precision.compute=fp32", later}, built);
@@ -152,10 +169,9 @@ TEST_CASE("features of later versions are understood and refused") {
     CHECK(contains(message, "not built yet"));
     CHECK(std::count(message.begin(), message.end(), '\n') == 0);
   }
-  CHECK(contains(with({"precision.compute=fp32", "schedule.kind=interleaved", "parallel.pipeline=2"}, built),
-                 "schedule.kind interleaved is not built yet"));
-  CHECK(contains(with({"precision.compute=fp32", "schedule.kind=gpipe", "parallel.pipeline=2"}, built),
-                 "schedule.kind gpipe is not built yet"));
+  for (const std::string kind : {"gpipe", "1f1b", "interleaved"}) {
+    CHECK(with({"precision.compute=fp32", "schedule.kind=" + kind, "parallel.pipeline=2"}, built).empty());
+  }
 }
 
 TEST_CASE("training needs data") {

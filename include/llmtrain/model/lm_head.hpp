@@ -19,7 +19,7 @@ class LmHead {
 
   /// Adds loss and token count to `totals` (StepTotals; on the first tensor rank), the head's gradients to `gradients`,
   /// and writes the gradient of the incoming stream residual + delta [rows of the stream, hidden]. `delta` becomes their
-  /// sum, here and below.
+  /// sum, here and below; it may be absent.
   void train(Context& ctx, Tensor gradient, Tensor totals, Tensor residual, Tensor delta, const Batch& batch,
              const HeadParams<Tensor>& weights, const HeadParams<Gradient>& gradients) const;
   /// Adds loss and token count to `totals` (on the first tensor rank).
