@@ -24,7 +24,6 @@ const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> rows{
       {"run.device", [](const D& d, int) { return d.run.device == DeviceChoice::cuda; }, "use run.device cpu"},
       {"run.share_gpu", [](const D& d, int) { return d.run.share_gpu; }, "leave it false"},
-      {"parallel.tensor", [](const D& d, int) { return d.parallel.tensor > 1; }, "use parallel.tensor 1"},
       {"precision.gradients", [](const D& d, int) { return d.precision.gradients != Storage16::fp32; },
        "use precision.gradients fp32"},
       {"precision.reduce", [](const D& d, int) { return d.precision.reduce != Storage16::fp32; },

@@ -8,7 +8,7 @@ Stage::Stage(const ModelConfig& config, const PieceLeases& leases, int tensor_ra
              const StageSizes& sizes, const RopeTable& rope, MemoryPlan& plan, std::uint64_t seed)
     : config_(config),
       leases_(leases),
-      shapes_(config, tensor_rank, tensor_size),
+      shapes_(config, tensor_rank, tensor_size, sizes.sequence),
       data_(data_dtype(compute)),
       stats_(stats_dtype(compute)),
       embedding_(shapes_, {config.dropout, seed}),
@@ -27,7 +27,8 @@ Stage::Stage(const ModelConfig& config, const PieceLeases& leases, int tensor_ra
 }
 
 BlockSaved Stage::saved(int slot, std::int64_t i, const Batch& batch, Tensor input) const {
-  BlockSaved saved = slots_[static_cast<std::size_t>(slot)][static_cast<std::size_t>(i)].bind(*arena_, batch.count());
+  const BlockSlots& slots = slots_[static_cast<std::size_t>(slot)][static_cast<std::size_t>(i)];
+  BlockSaved saved = slots.bind(*arena_, batch.count(), shapes_.stream_rows(batch.count()));
   if (i == 0) saved.norm_1.residual = input;
   return saved;
 }
@@ -40,9 +41,9 @@ Stage::StreamParts Stage::run_blocks(Context& ctx, ScratchStack::Frame& frame, c
     params.release(leases_.embedding(), ctx.stream);
   }
   if (piece_.layers == 0) return {input, {}};
-  const Tensor delta = frame.take(data_, {batch.count(), shapes_.hidden});
+  const Tensor delta = frame.take(data_, {input.rows(), shapes_.hidden});
   // Where blocks do not keep their second residual, it only has to reach the next block.
-  const Tensor passing = keep_.stream ? Tensor{} : frame.take(data_, {batch.count(), shapes_.hidden});
+  const Tensor passing = keep_.stream ? Tensor{} : frame.take(data_, {input.rows(), shapes_.hidden});
   Tensor x = input;
   for (std::int64_t i = 0; i < piece_.layers; ++i) {
     const BlockParams<Tensor> weights(params.acquire(leases_.block(i), ctx.stream), config_);
@@ -107,9 +108,7 @@ void Stage::logits(Context& ctx, const Batch& batch, const StageEnds& ends, Para
   LLMTRAIN_CHECK(piece_.embedding && piece_.head && piece_.layers > 0);
   ScratchStack::Frame frame(ctx.scratch, "stream");
   const auto [residual, delta] = run_blocks(ctx, frame, batch, 0, ends.input, params);
-  const std::int64_t first = batch.count() - logits.rows();
-  head_.logits(ctx, logits, residual.rows_at(first, logits.rows()), delta.rows_at(first, logits.rows()),
-               HeadParams<Tensor>(params.acquire(leases_.head(), ctx.stream)));
+  head_.logits(ctx, logits, residual, delta, HeadParams<Tensor>(params.acquire(leases_.head(), ctx.stream)));
   params.release(leases_.head(), ctx.stream);
 }
 

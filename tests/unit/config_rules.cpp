@@ -35,7 +35,14 @@ TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
       {{"parallel.tensor=3"},
        "schedule.micro_batch x model.seq_len = 4 x 256 tokens are not divisible by parallel.tensor 3"},
       {{"model.kv_heads=4", "model.heads=24", "model.hidden=768", "parallel.tensor=6"},
-       "neither of model.kv_heads 4 and parallel.tensor 6"},
+       "neither of model.kv_heads 4 and parallel.tensor 6 divides the other: tensor may be 4 or 8"},
+      {{"parallel.tensor=16"}, "model.heads 8 is not divisible by parallel.tensor 16: tensor may be 8"},
+      {{"parallel.tensor=5", "model.kv_heads=2", "model.heads=6", "model.hidden=384", "model.ffn=690"},
+       "model.heads 6 is not divisible by parallel.tensor 5: tensor may be 2"},
+      {{"parallel.tensor=8", "schedule.micro_batch=1", "model.seq_len=20"},
+       "schedule.micro_batch x model.seq_len = 1 x 20 tokens are not divisible by parallel.tensor 8: tensor may be 4, "
+       "or "
+       "set parallel.sequence false"},
       {{"parallel.tensor=8", "model.ffn=700"},
        "model.ffn 700 is not divisible by parallel.tensor 8: ffn may be 696 or 704"},
       {{"parallel.pipeline=5"},
@@ -152,7 +159,7 @@ TEST_CASE("features of later versions are understood and refused") {
   CHECK(with({"schedule.recompute=block"}, built).empty());
   CHECK(with({"schedule.recompute=selective", "schedule.recompute_modules=[mlp]"}, built).empty());
   for (const std::string later :
-       {"parallel.tensor=2", "precision.gradients=bf16", "precision.reduce=bf16", "precision.moments=bf16",
+       {"precision.gradients=bf16", "precision.reduce=bf16", "precision.moments=bf16",
         "run.device=cuda", "run.share_gpu=true", "data.order=shuffled", "data.document_mask=true",
         "data.tokenizer=t.json", "checkpoint.async=true", "data.train=[a, b]"}) {
     CAPTURE(later);

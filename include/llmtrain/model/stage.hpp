@@ -19,9 +19,10 @@ struct StageSizes {
   std::int64_t tokens = 0;  ///< of the largest micro-batch
   int slots = 1;            ///< micro-batches whose activations are alive at once
   Keep keep;                ///< of each block
+  bool sequence = false;    ///< the stream is cut over the tensor ranks by tokens
 };
 
-/// The stream of one micro-batch at the ends of a stage, [tokens, hidden] each. What a piece has no use for is absent.
+/// The stream of one micro-batch at the ends of a stage, [rows of the stream, hidden] each. What a piece has no use for is absent.
 struct StageEnds {
   Tensor input;   ///< of the first layer; the embedding writes it, or the piece before. Unchanged until after backward
   Tensor output;  ///< of the last layer, for the piece that follows
@@ -55,7 +56,7 @@ class Stage {
   const LocalShapes& shapes() const { return shapes_; }
 
  private:
-  /// The stream after the blocks is the sum of both; [tokens, hidden]. Without blocks there is no delta.
+  /// The stream after the blocks is the sum of both; [rows of the stream, hidden]. Without blocks there is no delta.
   struct StreamParts {
     Tensor residual, delta;
   };
