@@ -135,14 +135,15 @@ TEST_CASE("features of later versions are understood and refused") {
               "parallel.shard=4", "parallel.zero=0"},
              built)
             .empty());
+  for (const char* zero : {"parallel.zero=2", "parallel.zero=3"})
+    CHECK(with({zero, "parallel.shard=2"}, built).empty());
   CHECK(with({}, built).empty());
   CHECK(with({"schedule.recompute=block"}, built).empty());
   CHECK(with({"schedule.recompute=selective", "schedule.recompute_modules=[mlp]"}, built).empty());
   for (const std::string later :
-       {"parallel.tensor=2", "parallel.pipeline=2", "parallel.zero=2", "parallel.zero=3", "parallel.shard=2",
-        "precision.gradients=bf16", "precision.reduce=bf16", "precision.moments=bf16", "run.device=cuda",
-        "run.share_gpu=true", "data.order=shuffled", "data.document_mask=true", "data.tokenizer=t.json",
-        "checkpoint.async=true", "data.train=[a, b]"}) {
+       {"parallel.tensor=2", "parallel.pipeline=2", "precision.gradients=bf16", "precision.reduce=bf16",
+        "precision.moments=bf16", "run.device=cuda", "run.share_gpu=true", "data.order=shuffled",
+        "data.document_mask=true", "data.tokenizer=t.json", "checkpoint.async=true", "data.train=[a, b]"}) {
     CAPTURE(later);
     CHECK(with({"precision.compute=fp32", later}).empty());
     const std::string message = with({"precision.compute=fp32", later}, built);

@@ -128,7 +128,7 @@ TEST_CASE("of a tied weight that two stages hold, the first stage's copy counts"
 }
 
 TEST_CASE("gradients are partial where several tensor ranks hold a section and each sees a part of its uses") {
-  Section section{.name = "w", .shape = {6}};
+  Section section{.name = "w", .shape = {6}, .init = {}};
   const auto partial = [&](int copies, GradientOver over, bool sequence) {
     section.gradient_over = over;
     return has_partial_gradient(section, {.copies = copies}, sequence);
