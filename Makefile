@@ -8,7 +8,7 @@ CTEST = ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:  # the goals are steps in order; the build tool below has its own -j
-.PHONY: all program tests install-dependencies demo test test-full oracles bench style clean help
+.PHONY: all program tests install-dependencies demo test test-full fuzz oracles bench style clean help
 
 all:  ## build the program: ./llmtrain (says which packages are missing)
 	@$(DEPENDENCIES) --check
@@ -23,11 +23,17 @@ test: install-dependencies program tests  ## the tests; installs missing package
 test-full: install-dependencies program tests  ## the tests, and those that take long
 	@$(CTEST)
 
+fuzz:  ## give the parsers to libFuzzer, a minute each (needs clang; scripts/fuzz.sh SECONDS for longer)
+	@scripts/fuzz.sh
+
 oracles: program  ## compare every number with an independent NumPy implementation (Python environment outside the tree)
 	@scripts/oracles.sh
 
-bench: install-dependencies program  ## time the demo's model; prints a record for perf/records
+bench: install-dependencies program  ## time the demo, and GPT-2 by operation; prints records for perf/records
+	@cmake --build $(BUILD) -j $(JOBS) --target step_profile
 	@scripts/bench.py
+	@scripts/bench.py --operations --build $(BUILD)
+	@scripts/bench.py --operations --build $(BUILD) precision.compute=bf16
 
 style:  ## check house style, levels and the seam
 	@scripts/check_style.py

@@ -2,11 +2,14 @@
 /// Start-up checks in their order: deck, checkpoint, data, device.
 #include "llmtrain/driver/launch.hpp"
 
+#include <map>
+
 #include "llmtrain/base/agree.hpp"
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/driver/resume.hpp"
 #include "llmtrain/model/shapes.hpp"
+#include "llmtrain/topology/placement.hpp"
 
 namespace llmtrain {
 
@@ -20,6 +23,17 @@ std::string share_deck_text(const std::string& path, std::span<const std::string
     text = load_deck_text(path);
   });
   return world.broadcast(text, 0);
+}
+
+/// Number of each rank's node, in order of first appearance. Collective.
+std::vector<int> node_numbers(const MpiComm& world, const MpiComm& node) {
+  const std::string leader = node.broadcast(std::to_string(world.rank()), 0);
+  std::map<std::string, int> numbers;
+  std::vector<int> nodes;
+  for (const std::string& name : world.all_gather(leader)) {
+    nodes.push_back(numbers.try_emplace(name, static_cast<int>(numbers.size())).first->second);
+  }
+  return nodes;
 }
 
 /// Finds the checkpoint and keeps what belongs to it; refuses one of another run.
@@ -69,33 +83,49 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
         written.data.tokenizer.file);
     resolved = resolve(written, tokenizer->vocab(), DeviceKind::cpu);
   });
+  const MpiComm node = world.split_by_node();
   Launch out{.deck = resolved,
              .tokenizer = std::move(tokenizer),
              .resumed = {},
              .data = {},
              .place = {Topology(written, world.size()), world.rank(), world},
-             .device = make_cpu_device(thread_count(written.run.threads, world.split_by_node().size())),
+             .nodes = node_numbers(world, node),
+             .device = make_cpu_device(thread_count(written.run.threads, node.size())),
              .warnings = {},
              .protect = {}};
   const std::string caution = out.device->caution(data_dtype(out.deck.precision.compute));
-  if (!caution.empty()) out.warnings.push_back(caution);
+  const std::string split = split_tensor_groups(out.place.topology, out.nodes);
+  for (const std::string& warning : {caution, split}) {
+    if (!warning.empty()) out.warnings.push_back(warning);
+  }
   if (start == Start::resume) find_resume_point(out, written.data.samples > 0);
   agree(world, [&] {
     const Deck& deck = out.deck;
-    out.data =
-        open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch, deck.model.vocab);
+    out.data = open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch, deck.model.vocab,
+                                  out.tokenizer->digest());
   });
   out.warnings.insert(out.warnings.end(), out.data.warnings.begin(), out.data.warnings.end());
   return out;
 }
 
-std::unique_ptr<Loader> make_loader(const Launch& launch, std::shared_ptr<const Dataset> dataset) {
-  const Deck& deck = launch.deck;
-  const Place& place = launch.place;
+Deck read_shared_deck(const std::string& path, std::span<const std::string> overrides, const MpiComm& world,
+                      const DeckChecks& checks) {
+  const std::string text = share_deck_text(path, overrides, world);
+  Deck deck;
+  agree(world, [&] { deck = parse_deck(text, path, overrides, checks); });
+  return deck;
+}
+
+std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::shared_ptr<const Dataset> dataset,
+                                    std::int32_t masked_token) {
   return std::make_unique<Loader>(
       std::move(dataset), LoaderShape{deck.schedule.micro_batch, deck.model.seq_len, deck.schedule.global_batch,
                                       place.topology.index(data_axes, place.rank), place.topology.size(data_axes),
-                                      deck.model.vocab, launch.masked_token()});
+                                      deck.model.vocab, masked_token});
+}
+
+std::unique_ptr<Loader> make_loader(const Launch& launch, std::shared_ptr<const Dataset> dataset) {
+  return make_loader(launch.deck, launch.place, std::move(dataset), launch.masked_token());
 }
 
 }  // namespace llmtrain

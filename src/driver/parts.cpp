@@ -25,14 +25,50 @@ std::int64_t micro_batches_of(const Deck& deck, const Place& place) {
   return deck.schedule.global_batch / (deck.schedule.micro_batch * place.topology.size(data_axes));
 }
 
-PassLeases leases_of(const std::vector<Action>& actions, const ModelConfig& model) {
+ScheduleShape pipeline_of(const Deck& deck, const Place& place) {
+  return {place.topology.size(Axis::pp), place.topology.coordinates(place.rank).pp, micro_batches_of(deck, place),
+          deck.schedule.chunks};
+}
+
+std::vector<PieceLeases> pieces_of(const Deck& deck, const ScheduleShape& pipeline) {
+  const std::vector<ModelPiece> all = cut_model(deck.model.layers, deck.parallel, pipeline.pieces());
+  std::vector<PieceLeases> mine;
+  int lease = 0;
+  for (int chunk = 0; chunk < pipeline.chunks; ++chunk) {
+    mine.push_back({all[static_cast<std::size_t>(pipeline.piece(chunk))], lease});
+    lease += mine.back().piece.leases();
+  }
+  return mine;
+}
+
+void append(LeaseSequence& to, const LeaseSequence& leases) { to.insert(to.end(), leases.begin(), leases.end()); }
+
+PassLeases step_leases_of(const std::vector<Action>& actions, const std::vector<PieceLeases>& pieces) {
   PassLeases all;
   for (const Action& action : actions) {
-    const PassLeases one = action.kind == Action::Kind::forward ? forward_leases(model) : backward_leases(model);
-    all.weights.insert(all.weights.end(), one.weights.begin(), one.weights.end());
-    all.gradients.insert(all.gradients.end(), one.gradients.begin(), one.gradients.end());
+    if (!action.computes()) continue;
+    const PieceLeases& piece = pieces[static_cast<std::size_t>(action.chunk)];
+    const PassLeases one = action.kind == Action::Kind::forward ? piece.forward() : piece.backward();
+    append(all.weights, one.weights);
+    append(all.gradients, one.gradients);
   }
   return all;
+}
+
+/// All that is announced: training, evaluation piece by piece, and one lease alone by those who look at weights.
+std::vector<LeaseSequence> passes_of(const PassLeases& step, const std::vector<PieceLeases>& pieces) {
+  std::vector<LeaseSequence> passes{step.weights};
+  for (const PieceLeases& piece : pieces) passes.push_back(piece.forward().weights);
+  for (const int lease : every_lease(pieces)) passes.push_back({lease});
+  return passes;
+}
+
+/// Of training and of evaluation.
+BoundaryCounts boundary_counts(const std::vector<Action>& training, const Deck& deck, const ScheduleShape& pipeline) {
+  ScheduleShape evaluation = pipeline;
+  evaluation.micro_batches *= deck.data.eval_batches;
+  const BoundaryCounts a = boundaries_of(training), b = boundaries_of(make_forward_schedule(evaluation));
+  return {std::max(a.inputs, b.inputs), std::max(a.outputs, b.outputs), std::max(a.gradients, b.gradients)};
 }
 
 }  // namespace
@@ -43,39 +79,74 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
       device(on),
       kernels(on.kernels()),
       stream(on.make_stream("compute")),
-      table(make_param_table(deck.model, place.topology.size(Axis::tp))),
+      pipeline(pipeline_of(deck, place)),
+      pieces(pieces_of(deck, pipeline)),
+      table(table_of(make_param_table(deck.model, place.topology.size(Axis::tp)), pieces, deck.model.layers)),
       shape(store_shape(deck, table, place)),
-      actions(make_schedule(deck.schedule.kind, {place.topology.size(Axis::pp),
-                                                 place.topology.coordinates(place.rank).pp, micro_batches()})),
-      step_leases(leases_of(actions, deck.model)),
-      forward_weights(forward_leases(deck.model).weights),
-      params(shape, {step_leases.weights, forward_weights}, plan),
+      actions(make_schedule(deck.schedule.kind, pipeline)),
+      step_leases(step_leases_of(actions, pieces)),
+      params(shape, passes_of(step_leases, pieces), plan),
       grads(shape, step_leases.gradients, plan),
       optimizer(deck.optimizer, shape, plan),
-      stage(deck.model, place.topology.coordinates(place.rank).tp, place.topology.size(Axis::tp),
-            deck.precision.compute,
-            {deck.schedule.micro_batch * deck.model.seq_len, slots_of(actions), Keep(deck.schedule)}, plan,
-            static_cast<std::uint64_t>(deck.run.seed)),
+      rope(deck.model, shape.stats, plan),
+      stages(make_stages()),
+      boundaries(boundary_counts(actions, deck, pipeline), pipeline, deck.schedule.micro_batch * deck.model.seq_len,
+                 deck.model.hidden, shape.data, device.kind(), plan),
       requests_(request(scratch_bytes)),
       arena(device, plan) {
   scratch =
       scratch_bytes == 0 ? std::make_unique<ScratchStack>() : std::make_unique<ScratchStack>(arena[requests_.scratch]);
   bind();
+  if (!device.executes() || !debug_checks()) return;
+  hazards_ = std::make_unique<HazardChecker>([this](const void* address) { return arena.at(address); });
+  device.set_observer(hazards_.get());
+}
+
+Parts::~Parts() {
+  boundaries.close();
+  if (hazards_ != nullptr) device.set_observer(nullptr);
 }
 
 std::int64_t Parts::micro_batches() const { return micro_batches_of(deck, place); }
 
+int Parts::tied_storage() const {
+  const auto tied = [](const StorageSpec& storage) { return storage.tied != TiedCopy::none; };
+  const auto found = std::find_if(table.storages.begin(), table.storages.end(), tied);
+  return found == table.storages.end() ? -1 : static_cast<int>(found - table.storages.begin());
+}
+
+std::deque<Stage> Parts::make_stages() {
+  std::deque<Stage> all;
+  const Coordinates at = place.topology.coordinates(place.rank);
+  for (int chunk = 0; chunk < pipeline.chunks; ++chunk) {
+    const StageSizes sizes{deck.schedule.micro_batch * deck.model.seq_len, slots_of(actions, chunk),
+                           Keep(deck.schedule)};
+    all.emplace_back(deck.model, pieces[static_cast<std::size_t>(chunk)], at.tp, place.topology.size(Axis::tp),
+                     deck.precision.compute, sizes, rope, plan, static_cast<std::uint64_t>(deck.run.seed));
+  }
+  return all;
+}
+
+Parts::BatchSlots Parts::request_batch() {
+  const std::int64_t tokens = deck.schedule.micro_batch * deck.model.seq_len;
+  const auto ids = [&](const char* name) { return plan.request(Segment::activations, name, DType::int32, {tokens}); };
+  BatchSlots slots;
+  slots.weights = plan.request(Segment::activations, "batch weights", DType::fp32, {tokens});
+  slots.tokens = ids("batch tokens");
+  slots.targets = ids("batch targets");
+  slots.positions = ids("batch positions");
+  slots.order = ids("batch order");
+  if (deck.model.dropout != 0) {
+    slots.samples = plan.request(Segment::activations, "batch samples", DType::int64, {deck.schedule.micro_batch});
+  }
+  return slots;
+}
+
 Parts::Requests Parts::request(std::int64_t scratch_bytes) {
   Requests r;
-  const std::int64_t tokens = deck.schedule.micro_batch * deck.model.seq_len;
-  for (int slot = 0; slot < slots_of(actions); ++slot) {
-    const auto ids = [&](const char* name) { return plan.request(Segment::activations, name, DType::int32, {tokens}); };
-    const Slot weights = plan.request(Segment::activations, "batch weights", DType::fp32, {tokens});
-    r.batches.push_back(
-        {ids("batch tokens"), ids("batch targets"), weights, ids("batch positions"), ids("batch order"), Slot{}});
-    if (deck.model.dropout == 0) continue;
-    r.batches.back().samples =
-        plan.request(Segment::activations, "batch samples", DType::int64, {deck.schedule.micro_batch});
+  for (int chunk = 0; chunk < pipeline.chunks; ++chunk) {
+    r.batches.emplace_back();
+    for (int slot = 0; slot < slots_of(actions, chunk); ++slot) r.batches.back().push_back(request_batch());
   }
   r.totals = plan.request(Segment::scratch, "step totals", DType::fp64, {step_totals_size});
   r.scalars = plan.request(Segment::scratch, "step scalars", DType::fp64, {step_scalars_size});
@@ -94,6 +165,9 @@ Parts::Requests Parts::request(std::int64_t scratch_bytes) {
   } else {
     r.shard_workspace = staging("shard group staging", topology.size(Axis::shard), largest_storage);
     r.replicate_workspace = staging("replicate group staging", topology.size(Axis::replicate), largest_storage);
+  }
+  if (const int tied = tied_storage(); tied >= 0) {
+    r.tied_workspace = staging("tied group staging", 2, shape.layout(tied).padded * size_of(shape.stats));
   }
   r.world_workspace = staging("world group staging", place.topology.ranks(), step_totals_size * size_of(DType::fp64));
   return r;
@@ -114,25 +188,35 @@ void Parts::bind() {
     replicate = communicator("replicate", along(Axis::replicate), requests_.replicate_workspace);
   }
   world = communicator("world", along(world_axes), requests_.world_workspace);
-  const StoreGroups groups{.data = data.get(), .shard = shard.get(), .replicate = replicate.get()};
+  if (deck.model.tied && pipeline.stages > 1) {
+    tied = communicator("tied", tied_members(place.topology, place.rank), requests_.tied_workspace);
+  }
+  const StoreGroups groups{.data = data.get(), .shard = shard.get(), .replicate = replicate.get(), .tied = tied.get()};
   params.bind(arena, groups);
   grads.bind(arena, groups);
   optimizer.bind(arena);
-  stage.bind(arena, stream);
+  rope.bind(arena, stream);
+  for (Stage& stage : stages) stage.bind(arena);
+  boundaries.bind(arena, device, place.topology, place.rank, place.world);
   totals = arena[requests_.totals];
   scalars = arena[requests_.scalars];
-  for (const BatchSlots& slots : requests_.batches) {
-    Batch batch;
-    batch.batch = deck.schedule.micro_batch;
-    batch.sequence = deck.model.seq_len;
-    batch.tokens = arena[slots.tokens];
-    batch.targets = arena[slots.targets];
-    batch.weights = arena[slots.weights];
-    batch.positions = arena[slots.positions];
-    batch.order = arena[slots.order];
-    if (slots.samples) batch.samples = arena[slots.samples];
-    batches.push_back(batch);
+  for (const std::vector<BatchSlots>& chunk : requests_.batches) {
+    batches.emplace_back();
+    for (const BatchSlots& slots : chunk) batches.back().push_back(bind_batch(slots));
   }
+}
+
+Batch Parts::bind_batch(const BatchSlots& slots) const {
+  Batch batch;
+  batch.batch = deck.schedule.micro_batch;
+  batch.sequence = deck.model.seq_len;
+  batch.tokens = arena[slots.tokens];
+  batch.targets = arena[slots.targets];
+  batch.weights = arena[slots.weights];
+  batch.positions = arena[slots.positions];
+  batch.order = arena[slots.order];
+  if (slots.samples) batch.samples = arena[slots.samples];
+  return batch;
 }
 
 }  // namespace llmtrain

@@ -152,7 +152,7 @@ std::span<const Tensor> ParamStore::acquire(int lease, Stream stream) {
 void ParamStore::release(int, Stream stream) {
   if (shard_ == nullptr) return;
   LLMTRAIN_CHECK(uses_left_ > 0);
-  if (--uses_left_ == 0) released_[static_cast<std::size_t>(stay_)] = stream.record();
+  if (--uses_left_ == 0 && pass_->ring.bytes > 0) released_[static_cast<std::size_t>(stay_)] = stream.record();
 }
 
 void ParamStore::publish() {

@@ -85,8 +85,8 @@ class TinyRun {
   /// Bytes of every storage's weights, gathered, without the chunks' padding.
   std::vector<std::vector<char>> weights() {
     std::vector<std::vector<char>> bytes(static_cast<std::size_t>(parts.shape.storages()));
-    parts.params.begin_pass(parts.forward_weights, parts.stream);
-    for (const int lease : parts.forward_weights) {
+    for (const int lease : every_lease(parts.pieces)) {
+      parts.params.begin_pass({lease}, parts.stream);
       const std::span<const Tensor> tensors = parts.params.acquire(lease, parts.stream);
       const std::vector<int>& storages = parts.shape.storages_of(lease);
       for (std::size_t i = 0; i < storages.size(); ++i) {

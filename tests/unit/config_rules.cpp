@@ -38,9 +38,16 @@ TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
        "neither of model.kv_heads 4 and parallel.tensor 6"},
       {{"parallel.tensor=8", "model.ffn=700"},
        "model.ffn 700 is not divisible by parallel.tensor 8: ffn may be 696 or 704"},
-      {{"parallel.pipeline=5"}, "model.layers 4 is fewer than the 5 pipeline stages"},
+      {{"parallel.pipeline=5"},
+       "model.layers 4 is fewer than the 5 pipeline stages (parallel.pipeline x "
+       "schedule.chunks): at most 4 stages: pipeline may be up to 4"},
+      {{"parallel.pipeline=2", "schedule.kind=interleaved", "schedule.chunks=3"},
+       "pipeline may be up to 1, or chunks "
+       "up to 2"},
       {{"parallel.pipeline=2", "parallel.stage_layers=[1, 2]"},
-       "parallel.stage_layers adds up to 3 but model.layers is 4"},
+       "parallel.stage_layers adds up to 3 but model.layers is 4: an even split is [2, 2]"},
+      {{"parallel.pipeline=3", "parallel.count_head=true", "parallel.stage_layers=[1, 2]"},
+       "parallel.stage_layers has 2 entries but there are 3 pipeline stages: an even split is [2, 2, 0]"},
       {{"parallel.pipeline=2", "parallel.stage_layers=[4]"}, "parallel.stage_layers has 1 entries but there are 2"},
       {{"schedule.chunks=2"}, "schedule.chunks 2 needs schedule.kind interleaved"},
       {{"schedule.kind=interleaved"}, "needs parallel.pipeline of 2 or more"},
@@ -71,17 +78,10 @@ TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
 }
 
 TEST_CASE("families take the parts that they are made of") {
-  const std::vector<std::string> gpt{"model.family=gpt", "model.activation=gelu", "model.positions=learned",
-                                     "model.qkv_bias=true"};
-  const auto changed = [&](const std::string& key) {
-    std::vector<std::string> overrides = gpt;
-    const std::string name = key.substr(0, key.find('=') + 1);
-    std::erase_if(overrides, [&](const std::string& o) { return o.starts_with(name); });
-    overrides.push_back(key);
-    return with(overrides);
-  };
+  const auto changed = [](const std::string& key) { return with({"model.family=gpt", key}); };
   const DeckChecks built{.ranks = 4, .built = true};
-  CHECK(with(gpt).empty());
+  CHECK(with({"model.family=gpt"}).empty());  // the family brings its parts
+  CHECK(changed("model.activation=gelu").empty());
   CHECK(with({"model.preset=gpt2-124m", "precision.compute=fp32", "model.dropout=0.1"}, built).empty());
   CHECK(with({"model.preset=llama3.2-1b", "precision.compute=fp32"}, built).empty());
   CHECK(with({"model.preset=qwen2.5-1.5b", "precision.compute=fp32", "model.qk_norm=true"}, built).empty());
@@ -92,8 +92,10 @@ TEST_CASE("families take the parts that they are made of") {
   CHECK(contains(changed("model.rope.scaling.factor=8"), "model.rope.scaling belongs to model.positions rope"));
   CHECK(contains(with({"model.activation=gelu"}), "belong to model.family gpt; llama needs silu"));
   CHECK(contains(with({"model.positions=learned"}), "belongs to model.family gpt; llama needs rope"));
-  const std::string all = with({"model.family=gpt"});  // three keys to set, all said at once
-  CHECK(std::count(all.begin(), all.end(), '\n') == 2);
+  // A family over a preset of the other one: all its parts are found wrong at once, and each says where it came from.
+  const std::string all = with({"model.preset=gpt2-124m", "model.family=llama"});
+  CHECK(contains(all, "command line: model.preset=gpt2-124m (preset gpt2-124m)"));
+  CHECK(std::count(all.begin(), all.end(), '\n') == 1);  // activation and positions
 }
 
 TEST_CASE("split takes three shares") {
@@ -124,6 +126,17 @@ TEST_CASE("rules with the number of ranks") {
   CHECK(
       contains(with({"parallel.shard=3"}, {.ranks = 4}), "parallel.shard 3 does not divide the 4 data-parallel ranks"));
   CHECK(contains(with({"parallel.shard=3"}, {.ranks = 4}), "shard may be 2 or 4"));
+  const std::vector<std::string> interleaved{"schedule.kind=interleaved", "parallel.pipeline=4",
+                                             "schedule.micro_batch=8"};
+  CHECK(with(interleaved, {.ranks = 4}).empty());
+  CHECK(contains(
+      with(interleaved, {.ranks = 8}),
+      "schedule.kind interleaved needs at least parallel.pipeline = 4 micro-batches a rank, but global_batch / "
+      "(micro_batch x data) = 32 / (8 x 2) = 2: global_batch may be 64, or micro_batch 4, or use kind 1f1b"));
+  CHECK(contains(
+      with({"schedule.kind=interleaved", "parallel.pipeline=4", "schedule.global_batch=3", "schedule.micro_batch=1"},
+           {.ranks = 4}),
+      "(1 x 1) = 3: global_batch may be 4, or use kind 1f1b"));
 }
 
 TEST_CASE("features of later versions are understood and refused") {
@@ -141,9 +154,9 @@ TEST_CASE("features of later versions are understood and refused") {
   CHECK(with({"schedule.recompute=block"}, built).empty());
   CHECK(with({"schedule.recompute=selective", "schedule.recompute_modules=[mlp]"}, built).empty());
   for (const std::string later :
-       {"parallel.tensor=2", "parallel.pipeline=2", "precision.gradients=bf16", "precision.reduce=bf16",
-        "precision.moments=bf16", "run.device=cuda", "run.share_gpu=true", "data.order=shuffled",
-        "data.document_mask=true", "data.tokenizer=t.json", "checkpoint.async=true", "data.train=[a, b]"}) {
+       {"parallel.tensor=2", "precision.gradients=bf16", "precision.reduce=bf16", "precision.moments=bf16",
+        "run.device=cuda", "run.share_gpu=true", "data.order=shuffled", "data.document_mask=true",
+        "data.tokenizer=t.json", "checkpoint.async=true", "data.train=[a, b]"}) {
     CAPTURE(later);
     CHECK(with({"precision.compute=fp32", later}).empty());
     const std::string message = with({"precision.compute=fp32", later}, built);
@@ -151,10 +164,9 @@ TEST_CASE("features of later versions are understood and refused") {
     CHECK(contains(message, "not built yet"));
     CHECK(std::count(message.begin(), message.end(), '\n') == 0);
   }
-  CHECK(contains(with({"precision.compute=fp32", "schedule.kind=interleaved", "parallel.pipeline=2"}, built),
-                 "schedule.kind interleaved is not built yet"));
-  CHECK(contains(with({"precision.compute=fp32", "schedule.kind=gpipe", "parallel.pipeline=2"}, built),
-                 "schedule.kind gpipe is not built yet"));
+  for (const std::string kind : {"gpipe", "1f1b", "interleaved"}) {
+    CHECK(with({"precision.compute=fp32", "schedule.kind=" + kind, "parallel.pipeline=2"}, built).empty());
+  }
 }
 
 TEST_CASE("training needs data") {

@@ -128,10 +128,14 @@ TEST_CASE("of a tied weight that two stages hold, the first stage's copy counts"
 }
 
 TEST_CASE("gradients are partial where several tensor ranks hold a section and each sees a part of its uses") {
-  Section section{.name = "w", .shape = {6}, .init = {}};
+  Section section;
+  section.name = "w";
+  section.shape = {6};
   const auto partial = [&](int copies, GradientOver over, bool sequence) {
     section.gradient_over = over;
-    return has_partial_gradient(section, {.copies = copies}, sequence);
+    SectionSlice slice;
+    slice.copies = copies;
+    return has_partial_gradient(section, slice, sequence);
   };
   for (const bool sequence : {false, true}) {
     CHECK(!partial(1, GradientOver::heads, sequence));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,6 +71,8 @@ struct ParamTable {
   std::vector<LeaseSpec> leases;
 
   std::int64_t parameters() const;  ///< true elements, each tied weight once
+  /// The table of a rank that holds these leases alone, in this order.
+  ParamTable part(std::span<const int> leases) const;
 };
 
 /// Dataset path of a section in checkpoints and dumps: "model.norm.weight" -> "/model/norm/weight".
