@@ -155,6 +155,8 @@ TEST_CASE("features of later versions are understood and refused") {
               "parallel.shard=4", "parallel.zero=0"},
              built)
             .empty());
+  for (const char* zero : {"parallel.zero=2", "parallel.zero=3"})
+    CHECK(with({zero, "parallel.shard=2"}, built).empty());
   CHECK(with({}, built).empty());
   CHECK(with({"schedule.recompute=block"}, built).empty());
   CHECK(with({"schedule.recompute=selective", "schedule.recompute_modules=[mlp]"}, built).empty());
