@@ -42,7 +42,7 @@ class LayoutJob {
     try {
       return run_layout({deck, place, *device_, data, masked}, steps);
     } catch (const AgreedError& error) {
-      FAIL_CHECK(layout_text(deck, place.topology), ": ", error.what());
+      FAIL_CHECK(layout_text(deck, place.topology), ": ", std::string(error.what()));
       return {};
     } catch (const std::exception& error) {
       std::fprintf(stderr, "rank %d: %s: %s\n", world.rank(), layout_text(deck, place.topology).c_str(), error.what());
