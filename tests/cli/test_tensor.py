@@ -36,7 +36,8 @@ for model, keys in (("gpt", GPT), ("llama", ONE_KV_HEAD)):
         run(2, name + "-stopped", *keys, *parallel)
         check(files(name + "-stopped", 20) == files(name, 20), f"{name}: resumed equals uninterrupted")
 
-for to, ranks, parallel in (("one rank", 1, []), ("data parallelism", 2, []), ("a pipeline", 2, ["parallel.pipeline=2"])):
+for to, ranks, parallel in (("one rank", 1, []), ("data parallelism", 2, []),
+                            ("a pipeline", 2, ["parallel.pipeline=2"])):
     name = "moved-to-" + to.replace(" ", "-")
     run(2, name, *GPT, *CUTS["sequence"], "run.stop_after=9")
     run(ranks, name, *GPT, *parallel)
