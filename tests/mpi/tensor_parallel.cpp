@@ -88,7 +88,7 @@ void check_run(LayoutJob& job, const Deck& deck, std::int64_t steps, const Layou
                Agreement agreement) {
   const LayoutNumbers numbers = job.run(deck, job.world.size(), steps);
   CHECK(std::ssize(numbers.loss) == steps);
-  LayoutJob::check_agreement(numbers, expected, agreement);
+  job.check_agreement(numbers, expected, agreement);
 }
 
 }  // namespace
