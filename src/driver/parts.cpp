@@ -143,8 +143,8 @@ std::deque<Stage> Parts::make_stages() {
   const TensorGroup at = tensor_place(deck, place);
   for (int chunk = 0; chunk < pipeline.chunks; ++chunk) {
     const StageSizes sizes{tokens_of(deck), slots_of(actions, chunk), Keep(deck.schedule), at.sequence};
-    all.emplace_back(deck.model, pieces[static_cast<std::size_t>(chunk)], at.rank, at.size,
-                     deck.precision.compute, sizes, rope, plan, static_cast<std::uint64_t>(deck.run.seed));
+    all.emplace_back(deck.model, pieces[static_cast<std::size_t>(chunk)], at.rank, at.size, deck.precision.compute,
+                     sizes, rope, plan, static_cast<std::uint64_t>(deck.run.seed));
   }
   return all;
 }

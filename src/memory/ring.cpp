@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Placement of buffers: by turns at both ends of the ring's memory, else wherever there is room.
+/// Placement of buffers by turns at the low and the high end of the memory.
 #include "llmtrain/memory/ring.hpp"
 
 #include <algorithm>
-#include <deque>
-#include <limits>
 #include <optional>
 
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/memory/plan.hpp"
 
 namespace llmtrain {
 
@@ -18,49 +17,26 @@ struct Place {
   std::int64_t begin, end;
 };
 
-enum class Side { low, high };
+enum class End { low, high };
 
-/// A free place of `bytes` in [0, limit), nearest to that side.
-std::optional<Place> find_place(std::vector<Place> taken, std::int64_t bytes, std::int64_t limit, Side side) {
+/// A place of `bytes` in [0, limit) beside the `taken` ones, nearest to that end.
+std::optional<Place> find_place(std::vector<Place> taken, std::int64_t bytes, std::int64_t limit, End near) {
   std::sort(taken.begin(), taken.end(), [](const Place& a, const Place& b) { return a.begin < b.begin; });
   taken.push_back({limit, limit});
   std::optional<Place> found;
   std::int64_t free = 0;
   for (const Place& next : taken) {
     if (next.begin - free >= bytes) {
-      found = side == Side::low ? Place{free, free + bytes} : Place{next.begin - bytes, next.begin};
-      if (side == Side::low) return found;
+      if (near == End::low) return Place{free, free + bytes};
+      found = Place{next.begin - bytes, next.begin};
     }
     free = next.end;
   }
   return found;
 }
 
-/// Places all uses below `limit`, at one side or by turns at both; nothing if they do not fit.
-std::optional<std::vector<Place>> place_all(std::span<const BufferUse> uses, std::int64_t limit, bool by_turns) {
-  std::vector<Place> places;
-  std::deque<std::size_t> live;
-  Side side = Side::low;
-  for (std::size_t i = 0; i < uses.size(); ++i) {
-    while (!live.empty() && uses[live.front()].end < uses[i].begin) live.pop_front();
-    if (uses[i].bytes == 0) {
-      places.push_back({0, 0});
-      continue;
-    }
-    std::vector<Place> taken;
-    for (const std::size_t other : live) taken.push_back(places[other]);
-    const std::optional<Place> place = find_place(std::move(taken), uses[i].bytes, limit, side);
-    if (!place) return std::nullopt;
-    places.push_back(*place);
-    live.push_back(i);
-    if (by_turns) side = side == Side::low ? Side::high : Side::low;
-  }
-  return places;
-}
-
-}  // namespace
-
-std::int64_t live_bytes(std::span<const BufferUse> uses) {
+/// The most bytes that live at one step if all begin as asked.
+std::int64_t most_bytes(std::span<const BufferUse> uses) {
   std::int64_t most = 0, now = 0;
   std::size_t oldest = 0;
   for (const BufferUse& use : uses) {
@@ -71,25 +47,34 @@ std::int64_t live_bytes(std::span<const BufferUse> uses) {
   return most;
 }
 
-BufferRing plan_ring(std::span<const BufferUse> uses) {
-  for (std::size_t i = 0; i < uses.size(); ++i) {
-    LLMTRAIN_CHECK(uses[i].begin <= uses[i].end);
-    LLMTRAIN_CHECK(i == 0 || (uses[i - 1].begin <= uses[i].begin && uses[i - 1].end <= uses[i].end));
-  }
-  const std::int64_t least = live_bytes(uses);
-  std::optional<std::vector<Place>> places = place_all(uses, least, true);
-  if (!places) places = place_all(uses, least, false);
-  if (!places) places = place_all(uses, std::numeric_limits<std::int64_t>::max(), false);
+}  // namespace
 
+BufferRing plan_ring(std::span<const BufferUse> uses) {
   BufferRing ring;
+  ring.bytes = most_bytes(uses);
+  std::vector<Place> places;
+  End near = End::low;
   for (std::size_t i = 0; i < uses.size(); ++i) {
-    const Place place = (*places)[i];
-    const auto overlaps = [&](const Place& other) { return other.begin < place.end && place.begin < other.end; };
+    const BufferUse& use = uses[i];
+    LLMTRAIN_CHECK(use.begin <= use.end && use.bytes % memory_alignment == 0);
+    LLMTRAIN_CHECK(i == 0 || (uses[i - 1].begin <= use.begin && uses[i - 1].end < use.end));
+    std::optional<Place> place;
+    int step = i == 0 ? use.begin : std::max(use.begin, ring.begins.back());
+    for (; !place; ++step) {  // at its last step it is alone
+      std::vector<Place> taken;
+      for (std::size_t j = i; j > 0 && uses[j - 1].end >= step; --j) {
+        if (uses[j - 1].bytes > 0) taken.push_back(places[j - 1]);
+      }
+      place = find_place(std::move(taken), use.bytes, ring.bytes, near);
+    }
+    const auto overlaps = [&](const Place& other) { return other.begin < place->end && place->begin < other.end; };
     int before = static_cast<int>(i) - 1;
-    while (before >= 0 && !overlaps((*places)[static_cast<std::size_t>(before)])) --before;
-    ring.offsets.push_back(place.begin);
+    while (before >= 0 && !overlaps(places[static_cast<std::size_t>(before)])) --before;
+    places.push_back(*place);
+    ring.offsets.push_back(place->begin);
+    ring.begins.push_back(step - 1);
     ring.before.push_back(before);
-    ring.bytes = std::max(ring.bytes, place.end);
+    if (use.bytes > 0) near = near == End::low ? End::high : End::low;
   }
   return ring;
 }

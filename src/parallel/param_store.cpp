@@ -52,28 +52,32 @@ ParamStore::Pass ParamStore::plan_pass(LeaseSequence leases) const {
   const auto count = static_cast<int>(pass.stays.size());
   const auto elements = [&](int stay) { return gathered_elements(pass.stays[static_cast<std::size_t>(stay)].lease); };
   std::vector<BufferUse> uses;
-  int next = 0;            // first stay that is not gathered yet
-  std::int64_t ahead = 0;  // elements of the stays after the one in use, up to next
+  std::int64_t ahead = 0;  // elements of the stays after the one in use that are asked for
   for (int now = 0; now < count; ++now) {
-    const auto gather = [&] {
-      const std::int64_t bytes = shape_.zero < 3 ? 0 : elements(next) * size_of(shape_.data);
-      uses.push_back({bytes, now, next++});
+    const auto asked = [&] { return static_cast<int>(uses.size()); };
+    const auto ask = [&] {
+      const std::int64_t bytes = shape_.zero < 3 ? 0 : elements(asked()) * size_of(shape_.data);
+      uses.push_back({bytes, now, asked()});
     };
-    if (next == now) {
-      gather();
+    if (asked() == now) {
+      ask();
     } else {
       ahead -= elements(now);
     }
-    while (next < count && policy.prefetch > 0) {
-      const std::int64_t more = elements(next);
-      if (next > now + 1 && ahead + more > policy.prefetch) break;
+    while (asked() < count && policy.prefetch > 0) {
+      const std::int64_t more = elements(asked());
+      if (asked() > now + 1 && ahead + more > policy.prefetch) break;
       if (shape_.zero == 3 && elements(now) + ahead + more > policy.max_live) break;
       ahead += more;
-      gather();
+      ask();
     }
-    pass.stays[static_cast<std::size_t>(now)].gathered = next - 1;
   }
   pass.ring = plan_ring(uses);
+  int begun = 0;
+  for (int now = 0; now < count; ++now) {
+    while (begun < count && pass.ring.begins[static_cast<std::size_t>(begun)] <= now) ++begun;
+    pass.stays[static_cast<std::size_t>(now)].gathered = begun - 1;
+  }
   pass.leases = std::move(leases);
   return pass;
 }

@@ -123,8 +123,8 @@ TEST_CASE("all ranks of a tensor group issue the same collectives") {
       for (const TraceRecorder::Note& note : notes_of(deck, 8, rank)) {
         if (note.group.empty()) continue;
         list.push_back(note.group + " " + note.name);
-        for (const Tensor& t : note.reads) list.back() += " " + t.describe();
-        for (const Tensor& t : note.writes) list.back() += " " + t.describe();
+        for (const Tensor& t : note.reads) list.back().append(" ").append(t.describe());
+        for (const Tensor& t : note.writes) list.back().append(" ").append(t.describe());
       }
       return list;
     };

@@ -26,10 +26,14 @@ namespace {
 /// Results of collectives are held back, and sources watched, while an object of this lives.
 class CheckedFlights {
  public:
-  CheckedFlights() { setenv("LLMTRAIN_CHECK_IN_FLIGHT", "1", 1); }
-  ~CheckedFlights() { unsetenv("LLMTRAIN_CHECK_IN_FLIGHT"); }
+  CheckedFlights() { setenv(name, "1", 1); }
+  ~CheckedFlights() { before_.empty() ? unsetenv(name) : setenv(name, before_.c_str(), 1); }
   CheckedFlights(const CheckedFlights&) = delete;
   CheckedFlights& operator=(const CheckedFlights&) = delete;
+
+ private:
+  static constexpr const char* name = "LLMTRAIN_CHECK_IN_FLIGHT";
+  const std::string before_ = std::getenv(name) == nullptr ? "" : std::getenv(name);
 };
 
 std::vector<char> state_after(const Deck& deck, std::int64_t steps) {

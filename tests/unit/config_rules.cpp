@@ -14,14 +14,14 @@ std::string with(const std::vector<std::string>& overrides, DeckChecks checks = 
   return deck_error("{}", overrides, checks);
 }
 
-}  // namespace
+/// An override or several, and a part of the message that they get.
+struct RuleCase {
+  std::vector<std::string> overrides;
+  std::string part;
+};
 
-TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
-  struct Case {
-    std::vector<std::string> overrides;
-    std::string part;
-  };
-  const std::vector<Case> cases{
+const std::vector<RuleCase>& rule_cases() {
+  static const std::vector<RuleCase> cases{
       {{"model.hidden=250"},
        "command line: model.hidden=250: model.hidden 250 is not divisible by model.heads 8: hidden may be 248 or 256"},
       {{"model.kv_heads=3"}, "model.heads 8 is not divisible by model.kv_heads 3: kv_heads may be 2 or 4"},
@@ -72,7 +72,13 @@ TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
       {{"data.valid=[a, b, a]"}, "data.valid names 'a' twice"},
       {{"run.steps=-1"}, "run.steps: '-1' is out of range; it takes a whole number, 0 to 1e9 (steps)"},
   };
-  for (const Case& c : cases) {
+  return cases;
+}
+
+}  // namespace
+
+TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
+  for (const RuleCase& c : rule_cases()) {
     CAPTURE(c.part);
     const std::string message = with(c.overrides);
     CAPTURE(message);
@@ -155,13 +161,15 @@ TEST_CASE("features of later versions are understood and refused") {
               "parallel.shard=4", "parallel.zero=0"},
              built)
             .empty());
+  for (const char* zero : {"parallel.zero=2", "parallel.zero=3"})
+    CHECK(with({zero, "parallel.shard=2"}, built).empty());
   CHECK(with({}, built).empty());
   CHECK(with({"schedule.recompute=block"}, built).empty());
   CHECK(with({"schedule.recompute=selective", "schedule.recompute_modules=[mlp]"}, built).empty());
   for (const std::string later :
-       {"precision.gradients=bf16", "precision.reduce=bf16", "precision.moments=bf16",
-        "run.device=cuda", "run.share_gpu=true", "data.order=shuffled", "data.document_mask=true",
-        "data.tokenizer=t.json", "checkpoint.async=true", "data.train=[a, b]"}) {
+       {"precision.gradients=bf16", "precision.reduce=bf16", "precision.moments=bf16", "run.device=cuda",
+        "run.share_gpu=true", "data.order=shuffled", "data.document_mask=true", "data.tokenizer=t.json",
+        "checkpoint.async=true", "data.train=[a, b]"}) {
     CAPTURE(later);
     CHECK(with({"precision.compute=fp32", later}).empty());
     const std::string message = with({"precision.compute=fp32", later}, built);
