@@ -74,6 +74,7 @@ struct Layout {
     deck.parallel.shard = shard;
     deck.parallel.zero = zero;
     deck.parallel.sequence = sequence;
+    deck.parallel.persistence = 0;  // or these small models would stay whole under ZeRO-3
     deck.schedule.kind = kind;
     deck.schedule.chunks = chunks;
     deck.schedule.recompute = recompute;
