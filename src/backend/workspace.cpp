@@ -13,6 +13,10 @@ constexpr std::int64_t cpu_norm_blocks = 64;
 constexpr std::int64_t cuda_norm_blocks = 264;
 /// Staging of one CPU communicator that is aimed at: parts received from all ranks and not yet added.
 constexpr std::int64_t cpu_staging_bytes = 16 << 20;
+/// cuBLASLt splits long sums over blocks that meet in its workspace; NVIDIA advises 32 MiB on Hopper.
+constexpr std::int64_t cuda_library_bytes = std::int64_t{64} << 20;
+/// What cuDNN's backward engines keep besides the tensors counted below.
+constexpr std::int64_t cudnn_engine_bytes = std::int64_t{16} << 20;
 }  // namespace
 
 std::int64_t norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::int64_t cols, DType stats) {
@@ -23,8 +27,17 @@ std::int64_t layer_norm_backward_workspace(DeviceKind kind, std::int64_t rows, s
   return 2 * norm_backward_workspace(kind, rows, cols, stats);
 }
 
-std::int64_t attention_backward_workspace(DeviceKind, const AttentionShape& shape, DType stats) {
-  return shape.heads * shape.batch * shape.sequence * size_of(stats);  // sum(d_out * out) a head and token
+std::int64_t kernels_workspace(DeviceKind kind) {
+  return kind == DeviceKind::cpu ? 0 : cuda_library_bytes + cuda_partial_sums_bytes;
+}
+
+std::int64_t attention_backward_workspace(DeviceKind kind, const AttentionShape& shape, DType stats) {
+  const std::int64_t rows = shape.heads * shape.batch * shape.sequence;  // a head and token
+  const std::int64_t sums = rows * size_of(stats);                       // of d_out * out
+  if (kind == DeviceKind::cpu || stats == DType::fp64) return sums;
+  // cuDNN adds up d_q in fp32 and, for grouped heads, keeps d_k and d_v of every query head first.
+  const std::int64_t by_head = shape.kv_heads < shape.heads ? 2 : 0;
+  return 2 * sums + (1 + by_head) * rows * shape.head_dim * size_of(DType::fp32) + cudnn_engine_bytes;
 }
 
 std::int64_t communicator_workspace(DeviceKind kind, int size, std::int64_t largest) {

@@ -22,8 +22,6 @@ struct Refusal {
 const std::vector<Refusal>& refusals() {
   using D = Deck;
   static const std::vector<Refusal> rows{
-      {"run.device", [](const D& d, int) { return d.run.device == DeviceChoice::cuda; }, "use run.device cpu"},
-      {"run.share_gpu", [](const D& d, int) { return d.run.share_gpu; }, "leave it false"},
       {"parallel.tensor", [](const D& d, int) { return d.parallel.tensor > 1; }, "use parallel.tensor 1"},
       {"parallel.pipeline", [](const D& d, int) { return d.parallel.pipeline > 1; }, "use parallel.pipeline 1"},
       {"parallel.shard",

@@ -22,6 +22,25 @@ std::string share_deck_text(const std::string& path, std::span<const std::string
   return world.broadcast(text, 0);
 }
 
+/// What run.device asks for; auto is a GPU where every rank sees one.
+DeviceKind device_kind(DeviceChoice choice, const MpiComm& world) {
+  if (choice == DeviceChoice::automatic) {
+    return world.all_reduce(why_no_cuda().empty() ? 1 : 0, MpiOp::min) == 1 ? DeviceKind::cuda : DeviceKind::cpu;
+  }
+  return choice == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+/// This rank's device. Collective.
+std::unique_ptr<Device> make_device(DeviceKind kind, const RunConfig& run, const MpiComm& world) {
+  const MpiComm node = world.split_by_node();
+  std::unique_ptr<Device> device;
+  agree(world, [&] {
+    device = kind == DeviceKind::cuda ? make_cuda_device({node.rank(), node.size(), run.share_gpu, run.deterministic})
+                                      : make_cpu_device(thread_count(run.threads, node.size()));
+  });
+  return device;
+}
+
 /// Finds the checkpoint and keeps what belongs to it; refuses one of another run.
 void find_resume_point(Launch& out, bool samples_given) {
   const MpiComm& world = out.place.world;
@@ -57,7 +76,7 @@ std::int32_t Launch::masked_token() const {
 
 Launch launch(const std::string& deck_path, std::span<const std::string> overrides, const MpiComm& world, Start start) {
   const std::string text = share_deck_text(deck_path, overrides, world);
-  Deck written, resolved;
+  Deck written;
   std::unique_ptr<Tokenizer> tokenizer;
   agree(world, [&] {
     written = parse_deck(text, deck_path, overrides, {.ranks = world.size(), .built = true, .data = true});
@@ -67,14 +86,15 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
         "data.mask_eod true, but data.tokenizer {} has no end-of-document token: name it with eod, or leave mask_eod "
         "false",
         written.data.tokenizer.file);
-    resolved = resolve(written, tokenizer->vocab(), DeviceKind::cpu);
   });
+  const DeviceKind kind = device_kind(written.run.device, world);
+  const Deck resolved = resolve(written, tokenizer->vocab(), kind);
   Launch out{.deck = resolved,
              .tokenizer = std::move(tokenizer),
              .resumed = {},
              .data = {},
              .place = {Topology(written, world.size()), world.rank(), world},
-             .device = make_cpu_device(thread_count(written.run.threads, world.split_by_node().size())),
+             .device = make_device(kind, written.run, world),
              .warnings = {},
              .protect = {}};
   const std::string caution = out.device->caution(data_dtype(out.deck.precision.compute));

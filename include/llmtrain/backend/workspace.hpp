@@ -10,6 +10,11 @@
 
 namespace llmtrain {
 
+/// Of Kernels::use_workspace, shared by all operations; 0 where none is needed.
+std::int64_t kernels_workspace(DeviceKind kind);
+/// The part of it in which the CUDA kernels add up blocks; the rest is for cuBLASLt and cuDNN.
+inline constexpr std::int64_t cuda_partial_sums_bytes = std::int64_t{8} << 20;
+
 /// Of rms_norm_backward on x [rows, cols]; heads that are normalised one by one are rows.
 std::int64_t norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::int64_t cols, DType stats);
 /// Of layer_norm_backward on x [rows, cols].

@@ -61,7 +61,7 @@ class Parts {
   /// Everything in the plan that is no module's own.
   struct Requests {
     std::vector<BatchSlots> batches;
-    Slot totals, scalars, scratch, data_workspace, world_workspace;
+    Slot totals, scalars, scratch, kernels_workspace, data_workspace, world_workspace;
   };
   Requests request(std::int64_t scratch_bytes);
   void bind();
