@@ -8,7 +8,7 @@ CTEST = ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:  # the goals are steps in order; the build tool below has its own -j
-.PHONY: all program tests install-dependencies demo test test-full oracles bench style clean help
+.PHONY: all program tests install-dependencies demo test test-full fuzz oracles bench style clean help
 
 all:  ## build the program: ./llmtrain (says which packages are missing)
 	@$(DEPENDENCIES) --check
@@ -22,6 +22,9 @@ test: install-dependencies program tests  ## the tests; installs missing package
 
 test-full: install-dependencies program tests  ## the tests, and those that take long
 	@$(CTEST)
+
+fuzz:  ## give the parsers to libFuzzer, a minute each (needs clang; scripts/fuzz.sh SECONDS for longer)
+	@scripts/fuzz.sh
 
 oracles: program  ## compare every number with an independent NumPy implementation (Python environment outside the tree)
 	@scripts/oracles.sh

@@ -3,8 +3,8 @@
 """Writes tokens to train on where there is no text: PREFIX.bin and PREFIX.idx, as Megatron names and lays them out.
 
 usage: random_tokens.py PREFIX --vocab V --tokens N [--chain]
-Uniform over the vocabulary; with --chain each token is most often a fixed function of the one before, so that a model can
-learn something.
+Uniform over the vocabulary; with --chain each token is most often a fixed function of the one before, so that a model
+can learn something.
 """
 import argparse
 import random

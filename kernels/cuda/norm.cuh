@@ -64,6 +64,25 @@ struct RowThread {
   int group = static_cast<int>(threadIdx.x) / Shape::group;
 };
 
+/// What a thread reads of a row in a backward pass: all loads are on their way before the first is used.
+template <class T, class Shape>
+struct RowGradients {
+  static constexpr int width = full_width<T>;
+  Pack<T, width> x[Shape::packs], d_y[Shape::packs], through[Shape::packs];
+
+  template <class Call>
+  __device__ __forceinline__ void load(const Call& call, std::int64_t r, int lane) {
+#pragma unroll
+    for (int p = 0; p < Shape::packs; ++p) {
+      const int c = (p * Shape::group + lane) * width;
+      if (c >= call.cols) continue;
+      x[p] = load_pack<width>(call.x.row(r) + c);
+      d_y[p] = load_pack<width>(call.d_y.row(r) + c);
+      if (call.d_residual) through[p] = load_pack<width>(call.d_residual.row(r) + c);
+    }
+  }
+};
+
 /// Rows [begin, end) of block b of `blocks`.
 struct RowRange {
   std::int64_t begin, end;

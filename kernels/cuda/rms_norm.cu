@@ -110,21 +110,14 @@ __global__ void __launch_bounds__(block_threads) rms_backward(const Backward<T> 
     const std::int64_t r = first + me.group;
     const bool active = r < range.end;
     const S inverse = active ? call.rstd[r] : S{0};
-    Pack<T, width> in[Shape::packs], dy[Shape::packs], through[Shape::packs];
+    RowGradients<T, Shape> row;
+    if (active) row.load(call, r, me.lane);
     S dot{0};
 #pragma unroll
     for (int p = 0; p < Shape::packs; ++p) {
       const int c = (p * Shape::group + me.lane) * width;
       if (!active || c >= call.cols) continue;
-      in[p] = load_pack<width>(call.x.row(r) + c);
-      dy[p] = load_pack<width>(call.d_y.row(r) + c);
-      if (call.d_residual) through[p] = load_pack<width>(call.d_residual.row(r) + c);
-    }
-#pragma unroll
-    for (int p = 0; p < Shape::packs; ++p) {
-      const int c = (p * Shape::group + me.lane) * width;
-      if (!active || c >= call.cols) continue;
-      const auto v = widen(in[p]), g = widen(dy[p]), w = widen(load_pack<width>(call.weight + c));
+      const auto v = widen(row.x[p]), g = widen(row.d_y[p]), w = widen(load_pack<width>(call.weight + c));
 #pragma unroll
       for (int i = 0; i < width; ++i) {
         dot = std::fma(w.at[i] * g.at[i], v.at[i], dot);
@@ -137,12 +130,12 @@ __global__ void __launch_bounds__(block_threads) rms_backward(const Backward<T> 
     for (int p = 0; p < Shape::packs; ++p) {
       const int c = (p * Shape::group + me.lane) * width;
       if (!active || c >= call.cols) continue;
-      const auto v = widen(in[p]), g = widen(dy[p]), w = widen(load_pack<width>(call.weight + c));
+      const auto v = widen(row.x[p]), g = widen(row.d_y[p]), w = widen(load_pack<width>(call.weight + c));
       Values<S, width> dx;
 #pragma unroll
       for (int i = 0; i < width; ++i) dx.at[i] = std::fma(inverse * w.at[i], g.at[i], -along * v.at[i]);
       if (call.d_residual) {
-        const auto d = widen(through[p]);
+        const auto d = widen(row.through[p]);
 #pragma unroll
         for (int i = 0; i < width; ++i) dx.at[i] += d.at[i];
       }

@@ -53,13 +53,14 @@ void Communicator::Batch::receive(Tensor tensor, int peer) {
 Event Communicator::Batch::submit() {
   const std::vector<Op> ops = std::move(ops_);
   ops_.clear();
-  if (communicator_.observer_ != nullptr) {
-    for (const Op& op : ops) {
-      communicator_.observer_->on_collective({name_of(op.kind), &communicator_.group_, op.destination, op.source});
-    }
-  }
   if (ops.empty()) return ready_;
-  return communicator_.do_submit(ops, ready_);
+  const Event done = communicator_.do_submit(ops, ready_);
+  if (OpObserver* observer = communicator_.device_.observer()) {
+    std::vector<CollectiveNote> notes;
+    for (const Op& op : ops) notes.push_back({name_of(op.kind), op.destination, op.source});
+    observer->on_batch({&communicator_.group_, notes, ready_, done});
+  }
+  return done;
 }
 
 }  // namespace llmtrain

@@ -12,7 +12,7 @@
 namespace llmtrain {
 
 void Kernels::note(const char* name, Stream s, std::initializer_list<Tensor> writes,
-                   std::initializer_list<Tensor> reads, double flops) {
+                   std::initializer_list<Tensor> reads, double flops, const char* form) {
   if (observer_ == nullptr) return;
   std::array<Tensor, 24> tensors;  // absent optional tensors are left out
   LLMTRAIN_CHECK(writes.size() + reads.size() <= tensors.size());
@@ -21,10 +21,19 @@ void Kernels::note(const char* name, Stream s, std::initializer_list<Tensor> wri
   Tensor* const middle = std::copy_if(writes.begin(), writes.end(), begin, present);
   Tensor* const end = std::copy_if(reads.begin(), reads.end(), middle, present);
   observer_->on_operation(
-      {name, s, std::span<const Tensor>(begin, middle), std::span<const Tensor>(middle, end), flops});
+      {name, s, std::span<const Tensor>(begin, middle), std::span<const Tensor>(middle, end), flops, form});
 }
 
 namespace {
+
+const char* name_of(GemmForm form) {
+  switch (form) {
+    case GemmForm::nn: return "nn";
+    case GemmForm::nt: return "nt";
+    case GemmForm::tn: return "tn";
+  }
+  return "";
+}
 
 bool divides(std::int64_t divisor, std::int64_t n) { return divisor > 0 && n % divisor == 0; }
 
@@ -68,7 +77,7 @@ void Kernels::gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write 
   check.that(form == GemmForm::tn ? is_matrix(a, k, m) : is_matrix(a, m, k), "a does not fit d's rows");
   check.that(form == GemmForm::nt ? is_matrix(b, n, k) : is_matrix(b, k, n), "b does not fit d's columns and a");
   note("gemm", s, {d}, {a, b, read_if(write, d)},
-       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
+       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k), name_of(form));
   do_gemm(s, form, d, a, b, write);
 }
 

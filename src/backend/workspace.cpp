@@ -16,7 +16,7 @@ constexpr std::int64_t cpu_staging_bytes = 16 << 20;
 /// cuBLASLt splits long sums over blocks that meet in its workspace; NVIDIA advises 32 MiB on Hopper.
 constexpr std::int64_t cuda_library_bytes = std::int64_t{64} << 20;
 /// What cuDNN's backward engines keep besides the tensors counted below.
-constexpr std::int64_t cudnn_engine_bytes = std::int64_t{16} << 20;
+constexpr std::int64_t engine_bytes = std::int64_t{16} << 20;
 }  // namespace
 
 std::int64_t norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::int64_t cols, DType stats) {
@@ -37,7 +37,7 @@ std::int64_t attention_backward_workspace(DeviceKind kind, const AttentionShape&
   if (kind == DeviceKind::cpu || stats == DType::fp64) return sums;
   // cuDNN adds up d_q in fp32 and, for grouped heads, keeps d_k and d_v of every query head first.
   const std::int64_t by_head = shape.kv_heads < shape.heads ? 2 : 0;
-  return 2 * sums + (1 + by_head) * rows * shape.head_dim * size_of(DType::fp32) + cudnn_engine_bytes;
+  return 2 * sums + (1 + by_head) * rows * shape.head_dim * size_of(DType::fp32) + engine_bytes;
 }
 
 std::int64_t communicator_workspace(DeviceKind kind, int size, std::int64_t largest) {

@@ -23,7 +23,6 @@ const std::vector<Refusal>& refusals() {
   using D = Deck;
   static const std::vector<Refusal> rows{
       {"parallel.tensor", [](const D& d, int) { return d.parallel.tensor > 1; }, "use parallel.tensor 1"},
-      {"parallel.pipeline", [](const D& d, int) { return d.parallel.pipeline > 1; }, "use parallel.pipeline 1"},
       {"parallel.shard",
        [](const D& d, int ranks) {
          const std::int64_t data = ranks / (static_cast<std::int64_t>(d.parallel.tensor) * d.parallel.pipeline);
@@ -31,11 +30,6 @@ const std::vector<Refusal>& refusals() {
        },
        "use parallel.shard 0"},
       {"parallel.zero", [](const D& d, int) { return d.parallel.zero > 1; }, "use parallel.zero 0 or 1"},
-      {"schedule.kind", [](const D& d, int) { return d.schedule.kind == ScheduleKind::interleaved; },
-       "use schedule.kind 1f1b"},
-      {"schedule.kind",
-       [](const D& d, int) { return d.schedule.kind == ScheduleKind::gpipe && d.parallel.pipeline > 1; },
-       "use parallel.pipeline 1"},
       {"precision.gradients", [](const D& d, int) { return d.precision.gradients != Storage16::fp32; },
        "use precision.gradients fp32"},
       {"precision.reduce", [](const D& d, int) { return d.precision.reduce != Storage16::fp32; },

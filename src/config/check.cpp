@@ -2,6 +2,8 @@
 /// Rules between keys that need no number of ranks.
 #include "llmtrain/config/check.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -106,17 +108,20 @@ void check_split_of_model(const Deck& deck, Rules& rules) {
              "schedule.kind interleaved needs parallel.pipeline of 2 or more");
   const std::int64_t stages = static_cast<std::int64_t>(p.pipeline) * (interleaved ? deck.schedule.chunks : 1);
   const std::int64_t units = m.layers + (p.count_embedding ? 1 : 0) + (p.count_head ? 1 : 0);
-  rules.rule(
-      units >= stages, {"parallel.pipeline", "model.layers", "schedule.chunks"},
-      "model.layers {} is fewer than the {} pipeline stages (parallel.pipeline x schedule.chunks): at most {} stages",
-      m.layers, stages, units);
-  if (p.stage_layers.empty()) return;
+  rules.rule(units >= stages, {"parallel.pipeline", "model.layers", "schedule.chunks"},
+             "model.layers {} is fewer than the {} pipeline stages (parallel.pipeline x schedule.chunks): at most {} "
+             "stages: pipeline may be up to {}{}",
+             m.layers, stages, units, units / (interleaved ? deck.schedule.chunks : 1),
+             interleaved ? fmt::format(", or chunks up to {}", units / p.pipeline) : "");
+  if (p.stage_layers.empty() || units < stages) return;
   const auto given = static_cast<std::int64_t>(p.stage_layers.size());
+  const std::string even = fmt::format("[{}]", fmt::join(even_layers(m.layers, p, stages), ", "));
   const std::int64_t sum = std::accumulate(p.stage_layers.begin(), p.stage_layers.end(), std::int64_t{0});
   rules.rule(given == stages, {"parallel.stage_layers", "parallel.pipeline", "schedule.chunks"},
-             "parallel.stage_layers has {} entries but there are {} pipeline stages", given, stages);
+             "parallel.stage_layers has {} entries but there are {} pipeline stages: an even split is {}", given,
+             stages, even);
   rules.rule(sum == m.layers, {"parallel.stage_layers", "model.layers"},
-             "parallel.stage_layers adds up to {} but model.layers is {}", sum, m.layers);
+             "parallel.stage_layers adds up to {} but model.layers is {}: an even split is {}", sum, m.layers, even);
 }
 
 void check_optimizer(const Deck& deck, Rules& rules) {
@@ -171,6 +176,16 @@ std::int64_t share_of_training(const Deck& deck) {
 }
 
 }  // namespace
+
+std::vector<std::int64_t> even_layers(std::int64_t layers, const ParallelConfig& parallel, std::int64_t pieces) {
+  const std::int64_t embedding = parallel.count_embedding ? 1 : 0, head = parallel.count_head ? 1 : 0;
+  const std::int64_t units = layers + embedding + head;
+  std::vector<std::int64_t> split;
+  for (std::int64_t i = 0; i < pieces; ++i) split.push_back(units / pieces + (i < units % pieces ? 1 : 0));
+  split.front() -= embedding;
+  split.back() -= head;
+  return split;
+}
 
 std::optional<std::array<double, 3>> parse_split(std::string_view split, std::string& problem) {
   std::array<double, 3> shares{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Reading decks: preset, deck, command line, then the rules.
+/// Reading decks: family, preset, deck, command line, then the rules.
 #include "llmtrain/config/read.hpp"
 
 #include <fmt/format.h>
@@ -132,16 +132,18 @@ Node override_tree(std::span<const std::string> overrides, Findings& findings) {
   return root;
 }
 
-/// Reads the preset that the command line, or else the deck, names; an unknown name is found where the key is read.
-void apply_preset(Node& deck, Node& overrides, DeckReader& reader, Findings& findings) {
+/// Reads what `model.KEY` of the command line, or else of the deck, stands for; a name that `find` does not know is judged
+/// where the key itself is read.
+void apply_named(std::string_view key, const Preset* (*find)(std::string_view), Node& deck, Node& overrides,
+                 DeckReader& reader, Findings& findings) {
   for (Node* tree : {&overrides, &deck}) {
     Node* model = child(*tree, "model");
-    Node* name = model != nullptr ? child(*model, "preset") : nullptr;
+    Node* name = model != nullptr ? child(*model, key) : nullptr;
     if (name == nullptr) continue;
-    const Preset* preset = name->is_text() ? find_preset(name->text) : nullptr;
-    if (preset != nullptr) {
-      const std::string source = fmt::format("{} (preset {})", name->place.text(), preset->name);
-      reader.read_map(parse_tree(preset->model, source, true, findings), "model");
+    const Preset* row = name->is_text() ? find(name->text) : nullptr;
+    if (row != nullptr) {
+      const std::string source = fmt::format("{} ({} {})", name->place.text(), key, row->name);
+      reader.read_map(parse_tree(row->model, source, true, findings), "model");
     }
     return;
   }
@@ -190,7 +192,8 @@ Deck parse_deck(std::string_view text, const std::string& name, std::span<const 
   const bool readable = tree.kind == Node::Kind::map;
   Node command_line = override_tree(overrides, findings);
   DeckReader reader(origin, findings);
-  apply_preset(tree, command_line, reader, findings);
+  apply_named("family", &find_family, tree, command_line, reader, findings);
+  apply_named("preset", &find_preset, tree, command_line, reader, findings);
   if (readable) reader.read_map(tree, "");
   reader.read_map(command_line, "");
   if (readable) check_deck(reader.deck, checks, origin, findings);

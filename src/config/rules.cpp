@@ -27,6 +27,16 @@ std::string nearest_divisors(std::int64_t value, std::int64_t wanted) {
   return below == above ? std::to_string(below) : fmt::format("{} or {}", below, above);
 }
 
+namespace {
+
+/// The largest divisor of `value` up to `limit`.
+std::int64_t largest_divisor(std::int64_t value, std::int64_t limit) {
+  while (value % limit != 0) --limit;
+  return limit;
+}
+
+}  // namespace
+
 void check_ranks(const Deck& deck, int ranks, const DeckOrigin& origin, Findings& findings) {
   Rules rules(origin, findings);
   const ParallelConfig& p = deck.parallel;
@@ -51,6 +61,14 @@ void check_ranks(const Deck& deck, int ranks, const DeckOrigin& origin, Findings
              "{} data-parallel ranks",
              s.global_batch, s.micro_batch, data, together, nearest_multiples(s.global_batch, together),
              nearest_divisors(per_micro_batch, data));
+  if (s.global_batch % together != 0 || s.kind != ScheduleKind::interleaved) return;
+  const std::int64_t micro_batches = s.global_batch / together, most = s.global_batch / (data * p.pipeline);
+  rules.rule(micro_batches >= p.pipeline,
+             {"schedule.kind", "schedule.global_batch", "schedule.micro_batch", "parallel.pipeline"},
+             "schedule.kind interleaved needs at least parallel.pipeline = {} micro-batches a rank, but global_batch / "
+             "(micro_batch x data) = {} / ({} x {}) = {}: global_batch may be {}{}, or use kind 1f1b",
+             p.pipeline, s.global_batch, s.micro_batch, data, micro_batches, together * p.pipeline,
+             most > 0 ? fmt::format(", or micro_batch {}", largest_divisor(s.global_batch / data, most)) : "");
 }
 
 }  // namespace llmtrain

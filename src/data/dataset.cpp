@@ -54,15 +54,25 @@ void check_supported(const DataConfig& data) {
   require(!data.document_mask, ExitCode::configuration, "data.document_mask is not built yet; leave it false");
 }
 
-std::shared_ptr<const IndexedDataset> open_source(const std::string& prefix, std::int64_t vocab) {
+/// What the model and data.tokenizer make of token ids.
+struct Vocabulary {
+  std::int64_t size;
+  std::string tokenizer;  ///< digest; empty: not compared
+};
+
+std::shared_ptr<const IndexedDataset> open_source(const std::string& prefix, const Vocabulary& vocab) {
   auto source = std::make_shared<const IndexedDataset>(prefix);
   const auto sidecar = read_sidecar(prefix);
   // A sidecar left over from another set of this name says nothing about this one.
-  const bool known = sidecar.has_value() && sidecar->tokens == source->tokens();
-  require(!known || sidecar->max_token < vocab, ExitCode::bad_input,
+  if (!sidecar || sidecar->tokens != source->tokens()) return source;
+  require(vocab.tokenizer.empty() || sidecar->tokenizer == vocab.tokenizer, ExitCode::configuration,
+          "{}: was made with tokenizer {}, but data.tokenizer is {}: name the tokenizer that made the data, or "
+          "preprocess them again",
+          prefix, sidecar->tokenizer, vocab.tokenizer);
+  require(sidecar->max_token < vocab.size, ExitCode::bad_input,
           "{}: holds token id {} (tokenizer {}), but the model's vocabulary is {}; the data were made with another "
           "tokenizer: check data.tokenizer and model.vocab",
-          prefix, known ? sidecar->max_token : -1, known ? sidecar->tokenizer : "", vocab);
+          prefix, sidecar->max_token, sidecar->tokenizer, vocab.size);
   return source;
 }
 
@@ -74,7 +84,7 @@ std::string too_small(const IndexedDataset& source, SequenceRange range, const c
 
 /// The sets of data.valid, all of each.
 std::vector<ValidSet> open_valid_sets(const std::vector<DataSource>& sources, std::int64_t seq_len,
-                                      std::int64_t requested, std::int64_t seed, std::int64_t vocab) {
+                                      std::int64_t requested, std::int64_t seed, const Vocabulary& vocab) {
   const auto last_part = [](const std::string& prefix) { return prefix.substr(prefix.find_last_of('/') + 1); };
   std::vector<ValidSet> sets;
   for (const DataSource& source : sources) {
@@ -94,7 +104,7 @@ std::vector<ValidSet> open_valid_sets(const std::vector<DataSource>& sources, st
 }  // namespace
 
 TrainingData open_training_data(const DataConfig& data, const RunConfig& run, std::int64_t seq_len,
-                                std::int64_t global_batch, std::int64_t vocab) {
+                                std::int64_t global_batch, std::int64_t vocab, const std::string& tokenizer) {
   check_supported(data);
   const Split split = data.valid.empty() ? parse_split(data.split) : Split{1, 0, 0};
   const std::int64_t needed = sequences_of(run.steps, global_batch, "run.steps");
@@ -104,7 +114,7 @@ TrainingData open_training_data(const DataConfig& data, const RunConfig& run, st
   const bool evaluate = data.eval_every > 0 && evaluated > 0 && (!data.valid.empty() || split[1] > 0);
 
   TrainingData opened;
-  const auto source = open_source(data.train[0].prefix, vocab);
+  const auto source = open_source(data.train[0].prefix, {vocab, tokenizer});
   const auto ranges = split_ranges(split, source->sequences());
   require(count_tokens(*source, ranges[0]) > seq_len, ExitCode::bad_input,
           "{}; add data, lower model.seq_len or change data.split", too_small(*source, ranges[0], "training", seq_len));
@@ -118,7 +128,7 @@ TrainingData open_training_data(const DataConfig& data, const RunConfig& run, st
   if (!evaluate) return opened;
 
   if (!data.valid.empty()) {
-    opened.valid = open_valid_sets(data.valid, seq_len, evaluated, seed, vocab);
+    opened.valid = open_valid_sets(data.valid, seq_len, evaluated, seed, {vocab, tokenizer});
   } else if (count_tokens(*source, ranges[1]) > seq_len) {
     opened.valid = {{"valid", std::make_shared<const Dataset>(source, ranges[1], seq_len, evaluated, seed)}};
   } else {

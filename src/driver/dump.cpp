@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "llmtrain/base/agree.hpp"
-#include "llmtrain/base/bf16.hpp"
 #include "llmtrain/checkpoint/h5_writer.hpp"
 #include "llmtrain/data/loader.hpp"
+#include "llmtrain/driver/gather.hpp"
 #include "llmtrain/driver/step.hpp"
 #include "llmtrain/driver/trainer.hpp"
 
@@ -31,51 +31,11 @@ class DumpFile {
   std::optional<H5Writer> file_;
 };
 
-/// The elements of a dense tensor.
-std::vector<double> to_host(Parts& parts, Tensor tensor) {
-  const auto read = [&]<class T>(T) {
-    std::vector<T> values(static_cast<std::size_t>(tensor.numel()));
-    parts.device.download(parts.stream, values.data(), tensor);
-    parts.stream.synchronize();
-    return std::vector<double>(values.begin(), values.end());
-  };
-  if (tensor.dtype == DType::bf16) return read(Bf16{});
-  return tensor.dtype == DType::fp64 ? read(double{}) : read(float{});
-}
-
-/// Writes every section of a storage's flat local array, scaled, in true global shape.
-void write_sections(DumpFile& file, Parts& parts, const std::string& group, int storage, Tensor flat, double scale) {
-  const auto at = static_cast<std::size_t>(storage);
-  const StorageLayout& layout = parts.shape.layouts[at];
-  const std::vector<double> host = to_host(parts, flat);
-  for (const SectionRange& range : section_ranges(layout, 0, flat.numel())) {
-    const Section& section = parts.table.storages[at].sections[static_cast<std::size_t>(range.section)];
-    std::vector<double> values(static_cast<std::size_t>(section.numel()));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = scale * host[static_cast<std::size_t>(range.offset) + i];
-    }
+/// Writes each section it is called with into `group`.
+VisitSection write_into(DumpFile& file, const std::string& group) {
+  return [&file, group](const Section& section, std::span<const double> values) {
     file.write([&](H5Writer& h5) { h5.write<double>(group + dataset_path(section.name), section.shape, values); });
-  }
-}
-
-void write_parameters(DumpFile& file, Parts& parts, const std::string& group) {
-  for (std::size_t lease = 0; lease < parts.table.leases.size(); ++lease) {
-    parts.params.acquire(static_cast<int>(lease), parts.stream);
-    parts.params.release(static_cast<int>(lease), parts.stream);
-  }
-  for (int i = 0; i < parts.shape.storages(); ++i) write_sections(file, parts, group, i, parts.params.whole(i), 1.0);
-}
-
-void write_gradients(DumpFile& file, Parts& parts, double scale) {
-  for (int i = 0; i < parts.shape.storages(); ++i) {
-    const Tensor flat = parts.grads.flat(i);
-    if (parts.data != nullptr && parts.shape.zero > 0) {
-      Communicator::Batch batch(*parts.data, parts.stream.record());
-      batch.all_gather(flat, parts.grads.own_chunk(i));
-      parts.stream.wait(batch.submit());
-    }
-    write_sections(file, parts, "/gradients", i, flat, scale);
-  }
+  };
 }
 
 void write_batches(DumpFile& file, const Launch& launch, std::int64_t steps) {
@@ -111,9 +71,9 @@ void dump_steps(Launch& launch, std::int64_t steps, const std::string& path) {
 
   DumpFile file(world, path);
   write_batches(file, launch, steps);
-  write_parameters(file, parts, "/initial");
+  visit_weights(parts, write_into(file, "/initial"));
   const StepTotals totals = trainer.gradients(1);
-  write_gradients(file, parts, 1.0 / totals.tokens);
+  visit_gradients(parts, 1.0 / totals.tokens, write_into(file, "/gradients"));
   std::vector<double> loss, norm, lr;
   for (std::int64_t n = 1; n <= steps; ++n) {
     trainer.step(n);
@@ -122,7 +82,7 @@ void dump_steps(Launch& launch, std::int64_t steps, const std::string& path) {
     norm.push_back(scalars.gradient_norm);
     lr.push_back(scalars.lr);
   }
-  write_parameters(file, parts, "/parameters");
+  visit_weights(parts, write_into(file, "/parameters"));
   const std::array shape{steps};
   file.write([&](H5Writer& h5) {
     h5.write<double>("/loss", shape, loss);

@@ -15,9 +15,13 @@ Inference::Inference(const Deck& deck, Device& device, std::int64_t scratch_byte
       device_(device),
       stream_(device.make_stream("compute")),
       table_(make_param_table(deck.model, 1)),
-      shape_(table_, 0, 1, 0, 0, 1, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)),
+      shape_(table_, StorePlace{}, 0, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)),
       params_(shape_, plan_),
-      stage_(deck.model, 0, 1, deck.precision.compute, {deck.model.seq_len, 1, {}}, plan_),
+      rope_(deck.model, stats_dtype(deck.precision.compute), plan_),
+      stage_(deck.model, whole_model(deck.model), 0, 0, 1, deck.precision.compute, {deck.model.seq_len, 1, {}}, rope_,
+             plan_),
+      input_slot_(plan_.request(Segment::activations, "stage input", data_dtype(deck.precision.compute),
+                                {deck.model.seq_len, deck.model.hidden})),
       tokens_slot_(plan_.request(Segment::activations, "tokens", DType::int32, {deck.model.seq_len})),
       positions_slot_(plan_.request(Segment::activations, "positions", DType::int32, {deck.model.seq_len})),
       logits_slot_(plan_.request(Segment::activations, "logits", data_dtype(deck.precision.compute),
@@ -31,8 +35,9 @@ Inference::Inference(const Deck& deck, Device& device, std::int64_t scratch_byte
       scratch_(scratch_bytes == 0 ? std::make_unique<ScratchStack>()
                                   : std::make_unique<ScratchStack>(arena_[scratch_slot_])) {
   if (kernels_slot_) device_.kernels().use_workspace(arena_[kernels_slot_]);
-  params_.bind(arena_, nullptr);
-  stage_.bind(arena_, stream_);
+  params_.bind(arena_, {});
+  rope_.bind(arena_, stream_);
+  stage_.bind(arena_);
 }
 
 void Inference::load(const Checkpoint& checkpoint) {
@@ -73,7 +78,8 @@ std::vector<float> Inference::logits(std::span<const std::int32_t> tokens, std::
 
   Context ctx{device_.kernels(), stream_, *scratch_};
   const Tensor padded = arena_[logits_slot_].rows_at(0, positions);  // [positions, padded vocab]
-  stage_.logits(ctx, batch, params_, padded);
+  stage_.logits(ctx, batch, {.input = arena_[input_slot_].rows_at(0, count), .output = {}, .gradient = {}}, params_,
+                padded);
   const std::int64_t vocab = deck_.model.vocab;
   ScratchStack::Frame frame(*scratch_, "logits");
   const Tensor dense = frame.take(padded.dtype, {positions, vocab});

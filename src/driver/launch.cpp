@@ -102,20 +102,31 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
   if (start == Start::resume) find_resume_point(out, written.data.samples > 0);
   agree(world, [&] {
     const Deck& deck = out.deck;
-    out.data =
-        open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch, deck.model.vocab);
+    out.data = open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch, deck.model.vocab,
+                                  out.tokenizer->digest());
   });
   out.warnings.insert(out.warnings.end(), out.data.warnings.begin(), out.data.warnings.end());
   return out;
 }
 
-std::unique_ptr<Loader> make_loader(const Launch& launch, std::shared_ptr<const Dataset> dataset) {
-  const Deck& deck = launch.deck;
-  const Place& place = launch.place;
+Deck read_shared_deck(const std::string& path, std::span<const std::string> overrides, const MpiComm& world,
+                      const DeckChecks& checks) {
+  const std::string text = share_deck_text(path, overrides, world);
+  Deck deck;
+  agree(world, [&] { deck = parse_deck(text, path, overrides, checks); });
+  return deck;
+}
+
+std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::shared_ptr<const Dataset> dataset,
+                                    std::int32_t masked_token) {
   return std::make_unique<Loader>(
       std::move(dataset), LoaderShape{deck.schedule.micro_batch, deck.model.seq_len, deck.schedule.global_batch,
                                       place.topology.index(data_axes, place.rank), place.topology.size(data_axes),
-                                      deck.model.vocab, launch.masked_token()});
+                                      deck.model.vocab, masked_token});
+}
+
+std::unique_ptr<Loader> make_loader(const Launch& launch, std::shared_ptr<const Dataset> dataset) {
+  return make_loader(launch.deck, launch.place, std::move(dataset), launch.masked_token());
 }
 
 }  // namespace llmtrain

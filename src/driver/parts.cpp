@@ -13,18 +13,38 @@ namespace {
 
 StoreShape store_shape(const Deck& deck, const ParamTable& table, const Place& place) {
   const Coordinates at = place.topology.coordinates(place.rank);
-  return {table,
-          at.tp,
-          place.topology.size(Axis::tp),
-          deck.parallel.zero,
-          at.shard,
-          place.topology.size(Axis::shard),
-          data_dtype(deck.precision.compute),
-          stats_dtype(deck.precision.compute)};
+  const StorePlace where{.tensor_rank = at.tp,
+                         .tensor_size = place.topology.size(Axis::tp),
+                         .sequence = deck.parallel.sequence,
+                         .shards = place.topology.size(Axis::shard),
+                         .chunk = {at.shard, at.replicate}};
+  return {table, where, deck.parallel.zero, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)};
 }
 
 std::int64_t micro_batches_of(const Deck& deck, const Place& place) {
   return deck.schedule.global_batch / (deck.schedule.micro_batch * place.topology.size(data_axes));
+}
+
+ScheduleShape pipeline_of(const Deck& deck, const Place& place) {
+  return {place.topology.size(Axis::pp), place.topology.coordinates(place.rank).pp, micro_batches_of(deck, place),
+          deck.schedule.chunks};
+}
+
+std::vector<ModelPiece> pieces_of(const Deck& deck, const ScheduleShape& pipeline) {
+  const std::vector<ModelPiece> all = cut_model(deck.model.layers, deck.parallel, pipeline.pieces());
+  std::vector<ModelPiece> mine;
+  for (int chunk = 0; chunk < pipeline.chunks; ++chunk) {
+    mine.push_back(all[static_cast<std::size_t>(pipeline.piece(chunk))]);
+  }
+  return mine;
+}
+
+/// Of training and of evaluation.
+BoundaryCounts boundary_counts(const std::vector<Action>& training, const Deck& deck, const ScheduleShape& pipeline) {
+  ScheduleShape evaluation = pipeline;
+  evaluation.micro_batches *= deck.data.eval_batches;
+  const BoundaryCounts a = boundaries_of(training), b = boundaries_of(make_forward_schedule(evaluation));
+  return {std::max(a.inputs, b.inputs), std::max(a.outputs, b.outputs), std::max(a.gradients, b.gradients)};
 }
 
 }  // namespace
@@ -35,37 +55,75 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
       device(on),
       kernels(on.kernels()),
       stream(on.make_stream("compute")),
-      table(make_param_table(deck.model, place.topology.size(Axis::tp))),
+      pipeline(pipeline_of(deck, place)),
+      pieces(pieces_of(deck, pipeline)),
+      table(table_of(make_param_table(deck.model, place.topology.size(Axis::tp)), pieces, deck.model.layers)),
       shape(store_shape(deck, table, place)),
-      actions(make_schedule(deck.schedule.kind, {place.topology.size(Axis::pp),
-                                                 place.topology.coordinates(place.rank).pp, micro_batches()})),
+      actions(make_schedule(deck.schedule.kind, pipeline)),
       params(shape, plan),
       grads(shape, plan, deck.parallel.bucket),
       optimizer(deck.optimizer, shape, plan),
-      stage(deck.model, place.topology.coordinates(place.rank).tp, place.topology.size(Axis::tp),
-            deck.precision.compute,
-            {deck.schedule.micro_batch * deck.model.seq_len, slots_of(actions), Keep(deck.schedule)}, plan,
-            static_cast<std::uint64_t>(deck.run.seed)),
+      rope(deck.model, shape.stats, plan),
+      stages(make_stages()),
+      boundaries(boundary_counts(actions, deck, pipeline), pipeline, deck.schedule.micro_batch * deck.model.seq_len,
+                 deck.model.hidden, shape.data, device.kind(), plan),
       requests_(request(scratch_bytes)),
       arena(device, plan) {
   scratch =
       scratch_bytes == 0 ? std::make_unique<ScratchStack>() : std::make_unique<ScratchStack>(arena[requests_.scratch]);
   bind();
+  if (!device.executes() || !debug_checks()) return;
+  hazards_ = std::make_unique<HazardChecker>([this](const void* address) { return arena.at(address); });
+  device.set_observer(hazards_.get());
+}
+
+Parts::~Parts() {
+  if (hazards_ != nullptr) device.set_observer(nullptr);
 }
 
 std::int64_t Parts::micro_batches() const { return micro_batches_of(deck, place); }
 
+int Parts::tied_storage() const {
+  const auto tied = [](const StorageSpec& storage) { return storage.tied != TiedCopy::none; };
+  const auto found = std::find_if(table.storages.begin(), table.storages.end(), tied);
+  return found == table.storages.end() ? -1 : static_cast<int>(found - table.storages.begin());
+}
+
+std::deque<Stage> Parts::make_stages() {
+  std::deque<Stage> all;
+  const Coordinates at = place.topology.coordinates(place.rank);
+  int lease = 0;
+  for (int chunk = 0; chunk < pipeline.chunks; ++chunk) {
+    const ModelPiece& piece = pieces[static_cast<std::size_t>(chunk)];
+    const StageSizes sizes{deck.schedule.micro_batch * deck.model.seq_len, slots_of(actions, chunk),
+                           Keep(deck.schedule)};
+    all.emplace_back(deck.model, piece, lease, at.tp, place.topology.size(Axis::tp), deck.precision.compute, sizes,
+                     rope, plan, static_cast<std::uint64_t>(deck.run.seed));
+    lease += piece.leases();
+  }
+  return all;
+}
+
+Parts::BatchSlots Parts::request_batch() {
+  const std::int64_t tokens = deck.schedule.micro_batch * deck.model.seq_len;
+  const auto ids = [&](const char* name) { return plan.request(Segment::activations, name, DType::int32, {tokens}); };
+  BatchSlots slots;
+  slots.weights = plan.request(Segment::activations, "batch weights", DType::fp32, {tokens});
+  slots.tokens = ids("batch tokens");
+  slots.targets = ids("batch targets");
+  slots.positions = ids("batch positions");
+  slots.order = ids("batch order");
+  if (deck.model.dropout != 0) {
+    slots.samples = plan.request(Segment::activations, "batch samples", DType::int64, {deck.schedule.micro_batch});
+  }
+  return slots;
+}
+
 Parts::Requests Parts::request(std::int64_t scratch_bytes) {
   Requests r;
-  const std::int64_t tokens = deck.schedule.micro_batch * deck.model.seq_len;
-  for (int slot = 0; slot < slots_of(actions); ++slot) {
-    const auto ids = [&](const char* name) { return plan.request(Segment::activations, name, DType::int32, {tokens}); };
-    const Slot weights = plan.request(Segment::activations, "batch weights", DType::fp32, {tokens});
-    r.batches.push_back(
-        {ids("batch tokens"), ids("batch targets"), weights, ids("batch positions"), ids("batch order"), Slot{}});
-    if (deck.model.dropout == 0) continue;
-    r.batches.back().samples =
-        plan.request(Segment::activations, "batch samples", DType::int64, {deck.schedule.micro_batch});
+  for (int chunk = 0; chunk < pipeline.chunks; ++chunk) {
+    r.batches.emplace_back();
+    for (int slot = 0; slot < slots_of(actions, chunk); ++slot) r.batches.back().push_back(request_batch());
   }
   r.totals = plan.request(Segment::scratch, "step totals", DType::fp64, {step_totals_size});
   r.scalars = plan.request(Segment::scratch, "step scalars", DType::fp64, {step_scalars_size});
@@ -81,7 +139,16 @@ Parts::Requests Parts::request(std::int64_t scratch_bytes) {
     const std::int64_t bytes = communicator_workspace(device.kind(), size, largest);
     return bytes == 0 ? Slot{} : plan.request(Segment::comm, name, DType::uint8, {bytes});
   };
-  r.data_workspace = staging("data group staging", place.topology.size(data_axes), largest_storage);
+  const Topology& topology = place.topology;
+  if (shape.zero == 0) {
+    r.data_workspace = staging("data group staging", topology.size(data_axes), largest_storage);
+  } else {
+    r.shard_workspace = staging("shard group staging", topology.size(Axis::shard), largest_storage);
+    r.replicate_workspace = staging("replicate group staging", topology.size(Axis::replicate), largest_storage);
+  }
+  if (const int tied = tied_storage(); tied >= 0) {
+    r.tied_workspace = staging("tied group staging", 2, shape.layout(tied).padded * size_of(shape.stats));
+  }
   r.world_workspace = staging("world group staging", place.topology.ranks(), step_totals_size * size_of(DType::fp64));
   return r;
 }
@@ -94,26 +161,43 @@ std::unique_ptr<Communicator> Parts::communicator(const std::string& name, std::
 
 void Parts::bind() {
   if (requests_.kernels_workspace) kernels.use_workspace(arena[requests_.kernels_workspace]);
-  data = communicator("data", place.topology.members(data_axes, place.rank), requests_.data_workspace);
-  world = communicator("world", place.topology.members(world_axes, place.rank), requests_.world_workspace);
-  params.bind(arena, data.get());
-  grads.bind(arena, data.get());
+  const auto along = [&](AxisSet axes) { return place.topology.members(axes, place.rank); };
+  if (shape.zero == 0) {
+    data = communicator("data", along(data_axes), requests_.data_workspace);
+  } else {
+    shard = communicator("shard", along(Axis::shard), requests_.shard_workspace);
+    replicate = communicator("replicate", along(Axis::replicate), requests_.replicate_workspace);
+  }
+  world = communicator("world", along(world_axes), requests_.world_workspace);
+  if (deck.model.tied && pipeline.stages > 1) {
+    tied = communicator("tied", tied_members(place.topology, place.rank), requests_.tied_workspace);
+  }
+  const StoreGroups groups{.data = data.get(), .shard = shard.get(), .replicate = replicate.get(), .tied = tied.get()};
+  params.bind(arena, groups);
+  grads.bind(arena, groups);
   optimizer.bind(arena);
-  stage.bind(arena, stream);
+  rope.bind(arena, stream);
+  for (Stage& stage : stages) stage.bind(arena);
+  boundaries.bind(arena, device, place.topology, place.rank, place.world);
   totals = arena[requests_.totals];
   scalars = arena[requests_.scalars];
-  for (const BatchSlots& slots : requests_.batches) {
-    Batch batch;
-    batch.batch = deck.schedule.micro_batch;
-    batch.sequence = deck.model.seq_len;
-    batch.tokens = arena[slots.tokens];
-    batch.targets = arena[slots.targets];
-    batch.weights = arena[slots.weights];
-    batch.positions = arena[slots.positions];
-    batch.order = arena[slots.order];
-    if (slots.samples) batch.samples = arena[slots.samples];
-    batches.push_back(batch);
+  for (const std::vector<BatchSlots>& chunk : requests_.batches) {
+    batches.emplace_back();
+    for (const BatchSlots& slots : chunk) batches.back().push_back(bind_batch(slots));
   }
+}
+
+Batch Parts::bind_batch(const BatchSlots& slots) const {
+  Batch batch;
+  batch.batch = deck.schedule.micro_batch;
+  batch.sequence = deck.model.seq_len;
+  batch.tokens = arena[slots.tokens];
+  batch.targets = arena[slots.targets];
+  batch.weights = arena[slots.weights];
+  batch.positions = arena[slots.positions];
+  batch.order = arena[slots.order];
+  if (slots.samples) batch.samples = arena[slots.samples];
+  return batch;
 }
 
 }  // namespace llmtrain

@@ -1,25 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Greedy and temperature sampling in fp64.
+/// Greedy, temperature and nucleus sampling in fp64.
 #include "llmtrain/driver/sampling.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "llmtrain/base/philox.hpp"
 
 namespace llmtrain {
 
-std::int32_t choose_token(std::span<const float> logits, double temperature, double uniform) {
-  const auto largest = std::max_element(logits.begin(), logits.end());
-  if (temperature == 0) return static_cast<std::int32_t>(largest - logits.begin());
-  std::vector<double> cumulative(logits.size());
-  double total = 0;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    total += std::exp((static_cast<double>(logits[i]) - static_cast<double>(*largest)) / temperature);
-    cumulative[i] = total;
+namespace {
+
+/// Sets to 0 all weights but the largest that together are at least top_p of the sum; of equal weights, lower ids stay.
+void keep_nucleus(std::vector<double>& weights, double top_p) {
+  std::vector<std::size_t> order(weights.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return weights[a] > weights[b]; });
+  double missing = top_p * std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (const std::size_t id : order) {
+    const double weight = weights[id];
+    if (missing <= 0) weights[id] = 0;
+    missing -= weight;
   }
-  const auto chosen = std::upper_bound(cumulative.begin(), cumulative.end(), uniform * total);
+}
+
+}  // namespace
+
+std::int32_t choose_token(std::span<const float> logits, const Sampling& sampling, double uniform) {
+  const auto largest = std::max_element(logits.begin(), logits.end());
+  if (sampling.temperature == 0) return static_cast<std::int32_t>(largest - logits.begin());
+  std::vector<double> weights(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    weights[i] = std::exp((static_cast<double>(logits[i]) - static_cast<double>(*largest)) / sampling.temperature);
+  if (sampling.top_p < 1) keep_nucleus(weights, sampling.top_p);
+  std::vector<double> cumulative(weights.size());
+  std::partial_sum(weights.begin(), weights.end(), cumulative.begin());
+  const auto chosen = std::upper_bound(cumulative.begin(), cumulative.end(), uniform * cumulative.back());
   return static_cast<std::int32_t>(std::min(chosen - cumulative.begin(), std::ssize(cumulative) - 1));
 }
 

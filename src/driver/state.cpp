@@ -13,18 +13,18 @@ StateMirror::StateMirror(Parts& parts, StatePart part) : parts_(parts) {
 }
 
 void StateMirror::add(const std::string& prefix, int storage, Tensor flat, StatePart part) {
-  const auto at = static_cast<std::size_t>(storage);
-  const StorageLayout& layout = parts_.shape.layouts[at];
-  std::int64_t begin = parts_.shape.updated_begin(storage);
-  if (part == StatePart::owned && parts_.shape.zero == 0) {
-    flat = parts_.shape.own_chunk(storage, flat);
-    begin = layout.chunk * parts_.shape.shard_rank;
-  }
+  const StoreShape& shape = parts_.shape;
+  const StorageSpec& spec = shape.spec(storage);
+  const StorageLayout& layout = shape.layout(storage);
+  const bool owned = part == StatePart::owned;
+  const std::int64_t begin = shape.updated_begin(storage);
+  const std::vector<SectionRange> ranges =
+      owned ? counted_ranges(spec, layout, shape.place.chunk) : section_ranges(layout, begin, begin + flat.numel());
+  if (owned && shape.zero == 0) flat = shape.own_chunk(storage, flat);
   const bool host_reads = parts_.device.kind() == DeviceKind::cpu;
-  for (const SectionRange& range : section_ranges(layout, begin, begin + flat.numel())) {
-    const Section& section = parts_.table.storages[at].sections[static_cast<std::size_t>(range.section)];
+  for (const SectionRange& range : ranges) {
+    const Section& section = spec.sections[static_cast<std::size_t>(range.section)];
     const SectionSlice& slice = layout.slices[static_cast<std::size_t>(range.section)];
-    if (part == StatePart::owned && slice.copy != 0) continue;
     const Tensor tensor = flat.flat(range.offset, range.flat_end - range.flat_begin);
     Piece piece;
     piece.dataset = prefix + dataset_path(section.name);

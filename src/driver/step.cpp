@@ -8,20 +8,31 @@ namespace llmtrain {
 
 namespace {
 
+StageEnds wait_for_neighbours(Parts& parts, const Action& work, Timers& timers) {
+  if (parts.pipeline.stages == 1) return parts.boundaries.ends(work, parts.stream);
+  TimerRange range(timers, "pipeline");
+  return parts.boundaries.ends(work, parts.stream);
+}
+
 void run_actions(Parts& parts, const LoadBatch& load, Timers& timers) {
   Context ctx = parts.context();
   for (const Action& action : parts.actions) {
-    const Batch& batch = parts.batches[static_cast<std::size_t>(action.slot)];
-    if (action.kind == Action::Kind::forward) {
-      {
-        TimerRange range(timers, "data");
-        load(action.micro_batch, batch);
-      }
-      TimerRange range(timers, "forward");
-      parts.stage.forward(ctx, batch, action.slot, parts.params, parts.grads, parts.totals);
+    if (!action.computes()) {
+      parts.boundaries.start(action, parts.stream);
+      continue;
+    }
+    const Batch& batch = parts.batch(action);
+    const bool forward = action.kind == Action::Kind::forward;
+    if (forward) {
+      TimerRange range(timers, "data");
+      load(action.micro_batch, batch);
+    }
+    const StageEnds ends = wait_for_neighbours(parts, action, timers);
+    TimerRange range(timers, forward ? "forward" : "backward");
+    if (forward) {
+      parts.stage(action).forward(ctx, batch, action.slot, ends, parts.params, parts.grads, parts.totals);
     } else {
-      TimerRange range(timers, "backward");
-      parts.stage.backward(ctx, batch, action.slot, parts.params, parts.grads);
+      parts.stage(action).backward(ctx, batch, action.slot, ends, parts.params, parts.grads);
     }
   }
 }
@@ -42,9 +53,10 @@ void run_gradients(Parts& parts, const LoadBatch& load, Timers& timers) {
   run_actions(parts, load, timers);
   TimerRange range(timers, "reduce");
   parts.grads.finish(parts.stream);
-  // Each element of the reduced gradient is in exactly one rank's chunk, whatever the ZeRO level.
   for (int i = 0; i < parts.shape.storages(); ++i) {
-    parts.kernels.sum_squares(parts.stream, parts.totals, parts.grads.own_chunk(i));
+    for (const Span& span : parts.shape.counted(i)) {
+      parts.kernels.sum_squares(parts.stream, parts.totals, parts.grads.own_chunk(i).flat(span.begin, span.count));
+    }
   }
   reduce_totals(parts);
 }
@@ -60,9 +72,16 @@ void run_step(Parts& parts, const StepInputs& inputs, const LoadBatch& load, Tim
 void run_evaluation(Parts& parts, std::int64_t micro_batches, const LoadBatch& load) {
   Context ctx = parts.context();
   parts.kernels.fill(parts.stream, parts.totals, 0.0);
-  for (std::int64_t m = 0; m < micro_batches; ++m) {
-    load(m, parts.batches[0]);
-    parts.stage.evaluate(ctx, parts.batches[0], parts.params, parts.totals);
+  ScheduleShape pipeline = parts.pipeline;
+  pipeline.micro_batches = micro_batches;
+  for (const Action& action : make_forward_schedule(pipeline)) {
+    if (!action.computes()) {
+      parts.boundaries.start(action, parts.stream);
+      continue;
+    }
+    load(action.micro_batch, parts.batch(action));
+    const StageEnds ends = parts.boundaries.ends(action, parts.stream);
+    parts.stage(action).evaluate(ctx, parts.batch(action), ends, parts.params, parts.totals);
   }
   reduce_totals(parts);
 }
@@ -72,12 +91,18 @@ Measured measure(const Deck& resolved, const Topology& topology, int rank, Devic
   const Place place{topology, rank, MpiComm{}};
   const std::unique_ptr<Device> device = make_trace_device(target);
   Parts parts(resolved, place, *device, 0);
-  device->set_observer(&measured.trace);
-  Timers timers;
-  run_step(
-      parts, StepInputs{}, [](std::int64_t, const Batch&) {}, timers);
+  HazardChecker hazards([&](const void* address) { return parts.arena.at(address); });
+  Observers both{&measured.trace, &hazards};
+  const auto step = [&](OpObserver& observer) {
+    device->set_observer(&observer);
+    Timers timers;
+    run_step(
+        parts, StepInputs{}, [](std::int64_t, const Batch&) {}, timers);
+    device->set_observer(nullptr);
+  };
+  step(both);
+  step(hazards);  // what a step leaves in flight meets the next one
   measured.scratch_bytes = std::max<std::int64_t>(parts.scratch->high_water(), 1);
-  device->set_observer(nullptr);
   measured.plan = Parts(resolved, place, *device, measured.scratch_bytes).plan;
   return measured;
 }

@@ -58,6 +58,17 @@ void Arena::release() {
   }
 }
 
+std::string Arena::at(const void* address) const {
+  const auto where = reinterpret_cast<std::uintptr_t>(address);
+  for (const MemoryPlan::Row& row : plan_.rows()) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory_[static_cast<int>(row.segment)]) +
+                       static_cast<std::uintptr_t>(row.offset);
+    if (where < begin || where - begin >= static_cast<std::uintptr_t>(row.bytes)) continue;
+    return fmt::format("{} {} + {} B", name_of(row.segment), row.name, where - begin);
+  }
+  return fmt::format("scratch memory at {}", address);
+}
+
 Tensor Arena::operator[](Slot slot) const {
   const MemoryPlan::Row& row = plan_.row(slot);
   char* segment = static_cast<char*>(memory_[static_cast<int>(row.segment)]);

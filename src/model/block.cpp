@@ -29,8 +29,8 @@ BlockSlots::BlockSlots(MemoryPlan& plan, const LocalShapes& s, std::int64_t toke
     return kept ? plan.request(Segment::activations, name, dtype, {rows, cols}) : Slot{};
   };
   const auto norm = [&](Slot& residual, Slot& rstd, Slot& out, Slot& mean, int number) {
-    const bool input = number == 1;  // of the block
-    residual = request(keep.stream || input, fmt::format("block residual {}", number), data, tokens, s.hidden);
+    residual = request(number == 1 ? keep.input : keep.stream, fmt::format("block residual {}", number), data, tokens,
+                       s.hidden);
     rstd = request(keep.stream, "block rstd", stats, tokens, 1);
     out = request(keep.norm_out, fmt::format("block norm {}", number), data, tokens, s.hidden);
     mean = request(keep.stream && s.layer_norm, "block mean", stats, tokens, 1);

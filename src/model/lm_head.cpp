@@ -28,7 +28,7 @@ std::int64_t LmHead::chunk_tokens(DeviceKind kind, std::int64_t tokens) const {
 NormSaved LmHead::norm_forward(Context& ctx, ScratchStack::Frame& frame, Tensor residual, Tensor delta,
                                Tensor weight) const {
   // The sum goes into delta: the last block's backward still needs its residual.
-  const NormSaved saved{delta, frame.take(stats_, {residual.rows()}),
+  const NormSaved saved{delta ? delta : residual, frame.take(stats_, {residual.rows()}),
                         frame.take(residual.dtype, {residual.rows(), residual.cols()}),
                         norm_.keeps_mean() ? frame.take(stats_, {residual.rows()}) : Tensor{}};
   norm_.forward(ctx, saved, residual, delta, weight);

@@ -4,113 +4,114 @@
 
 namespace llmtrain {
 
-Stage::Stage(const ModelConfig& config, int tensor_rank, int tensor_size, Compute compute, const StageSizes& sizes,
-             MemoryPlan& plan, std::uint64_t seed)
+Stage::Stage(const ModelConfig& config, const ModelPiece& piece, int first_lease, int tensor_rank, int tensor_size,
+             Compute compute, const StageSizes& sizes, const RopeTable& rope, MemoryPlan& plan, std::uint64_t seed)
     : config_(config),
+      piece_(piece),
+      first_lease_(first_lease),
       shapes_(config, tensor_rank, tensor_size),
       data_(data_dtype(compute)),
       stats_(stats_dtype(compute)),
       embedding_(shapes_, {config.dropout, seed}),
       block_(config_, shapes_, stats_, {config.dropout, seed}),
-      head_(config_, shapes_, stats_) {
-  if (config.positions == Positions::rope) {
-    rope_slot_ = plan.request(Segment::params, "rope table", stats_, {config.seq_len, config.head_dim / 2, 2});
-  }
+      head_(config_, shapes_, stats_),
+      keep_(sizes.keep),
+      rope_(rope) {
   for (int slot = 0; slot < sizes.slots; ++slot) {
-    SlotMemory memory;
-    for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-      memory.blocks.emplace_back(plan, shapes_, sizes.tokens, data_, stats_, sizes.keep);
+    std::vector<BlockSlots>& blocks = slots_.emplace_back();
+    for (std::int64_t i = 0; i < piece.layers; ++i) {
+      Keep keep = sizes.keep;
+      keep.input = i > 0;  // the first one's is the stage's
+      blocks.emplace_back(plan, shapes_, sizes.tokens, data_, stats_, keep);
     }
-    memory.gradient = plan.request(Segment::activations, "stream gradient", data_, {sizes.tokens, shapes_.hidden});
-    slots_.push_back(std::move(memory));
   }
 }
 
-void Stage::bind(const Arena& arena, Stream stream) {
-  arena_ = &arena;
-  if (!rope_slot_) return;
-  rope_ = arena[rope_slot_];
-  const std::vector<double> table = rope_table(config_.rope, config_.seq_len, config_.head_dim);
-  if (stats_ == DType::fp64) {
-    stream.device->upload(stream, rope_, table.data());
-    stream.synchronize();
-  } else {
-    const std::vector<float> rounded(table.begin(), table.end());
-    stream.device->upload(stream, rope_, rounded.data());
-    stream.synchronize();
-  }
-}
-
-BlockSaved Stage::saved(int slot, std::int64_t layer, const Batch& batch) const {
-  return slots_[static_cast<std::size_t>(slot)].blocks[static_cast<std::size_t>(layer)].bind(*arena_, batch.count());
+BlockSaved Stage::saved(int slot, std::int64_t i, const Batch& batch, Tensor input) const {
+  BlockSaved saved = slots_[static_cast<std::size_t>(slot)][static_cast<std::size_t>(i)].bind(*arena_, batch.count());
+  if (i == 0) saved.norm_1.residual = input;
+  return saved;
 }
 
 Stage::StreamParts Stage::run_blocks(Context& ctx, ScratchStack::Frame& frame, const Batch& batch, int slot,
-                                     ParamStore& params) {
+                                     Tensor input, ParamStore& params) {
+  if (piece_.embedding) {
+    embedding_.forward(ctx, input, batch,
+                       EmbeddingParams<Tensor>(params.acquire(embedding_lease(), ctx.stream), config_));
+    params.release(embedding_lease(), ctx.stream);
+  }
+  if (piece_.layers == 0) return {input, {}};
   const Tensor delta = frame.take(data_, {batch.count(), shapes_.hidden});
-  BlockSaved current = saved(slot, 0, batch);
   // Where blocks do not keep their second residual, it only has to reach the next block.
-  const Tensor passing = current.norm_2.residual ? Tensor{} : frame.take(data_, {batch.count(), shapes_.hidden});
-  embedding_.forward(ctx, current.norm_1.residual, batch,
-                     EmbeddingParams<Tensor>(params.acquire(embedding_lease(), ctx.stream), config_));
-  params.release(embedding_lease(), ctx.stream);
-  Tensor x = current.norm_1.residual;
-  for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
-    const int lease = block_lease(layer);
-    const BlockParams<Tensor> weights(params.acquire(lease, ctx.stream), config_);
-    current = saved(slot, layer, batch);
+  const Tensor passing = keep_.stream ? Tensor{} : frame.take(data_, {batch.count(), shapes_.hidden});
+  Tensor x = input;
+  for (std::int64_t i = 0; i < piece_.layers; ++i) {
+    const BlockParams<Tensor> weights(params.acquire(block_lease(i), ctx.stream), config_);
+    BlockSaved current = saved(slot, i, batch, input);
     if (passing) current.norm_2.residual = passing;
-    block_.forward(ctx, current, x, layer == 0 ? Tensor{} : delta, delta, batch, weights, rope_, layer);
-    params.release(lease, ctx.stream);
+    block_.forward(ctx, current, x, i == 0 ? Tensor{} : delta, delta, batch, weights, rope_.tensor(),
+                   piece_.first_layer + i);
+    params.release(block_lease(i), ctx.stream);
     x = current.norm_2.residual;
   }
   return {x, delta};
 }
 
-void Stage::forward(Context& ctx, const Batch& batch, int slot, ParamStore& params, GradStore& grads, Tensor totals) {
-  ScratchStack::Frame frame(ctx.scratch, "stream");
-  const auto [residual, delta] = run_blocks(ctx, frame, batch, slot, params);
-  const int lease = head_lease(config_.layers);
-  const HeadParams<Tensor> weights(params.acquire(lease, ctx.stream));
-  const HeadParams<Gradient> gradients(grads.open(lease));
-  const Tensor gradient = (*arena_)[slots_[static_cast<std::size_t>(slot)].gradient].rows_at(0, batch.count());
-  head_.train(ctx, gradient, totals, residual, delta, batch, weights, gradients);
-  params.release(lease, ctx.stream);
-  grads.commit(lease, ctx.stream);
+void Stage::hand_on(Context& ctx, Tensor output, const StreamParts& stream) const {
+  if (stream.delta) {
+    ctx.kernels.add(ctx.stream, output, stream.residual, stream.delta);
+  } else {
+    ctx.kernels.copy(ctx.stream, output, stream.residual);
+  }
 }
 
-void Stage::backward(Context& ctx, const Batch& batch, int slot, ParamStore& params, GradStore& grads) {
-  const Tensor gradient = (*arena_)[slots_[static_cast<std::size_t>(slot)].gradient].rows_at(0, batch.count());
-  for (std::int64_t layer = config_.layers - 1; layer >= 0; --layer) {
-    const int lease = block_lease(layer);
+void Stage::forward(Context& ctx, const Batch& batch, int slot, const StageEnds& ends, ParamStore& params,
+                    GradStore& grads, Tensor totals) {
+  ScratchStack::Frame frame(ctx.scratch, "stream");
+  const StreamParts stream = run_blocks(ctx, frame, batch, slot, ends.input, params);
+  if (!piece_.head) return hand_on(ctx, ends.output, stream);
+  const HeadParams<Tensor> weights(params.acquire(head_lease(), ctx.stream));
+  const HeadParams<Gradient> gradients(grads.open(head_lease()));
+  head_.train(ctx, ends.gradient, totals, stream.residual, stream.delta, batch, weights, gradients);
+  params.release(head_lease(), ctx.stream);
+  grads.commit(head_lease(), ctx.stream);
+}
+
+void Stage::backward(Context& ctx, const Batch& batch, int slot, const StageEnds& ends, ParamStore& params,
+                     GradStore& grads) {
+  for (std::int64_t i = piece_.layers - 1; i >= 0; --i) {
+    const int lease = block_lease(i);
     const BlockParams<Tensor> weights(params.acquire(lease, ctx.stream), config_);
     const BlockParams<Gradient> gradients(grads.open(lease), config_);
-    block_.backward(ctx, gradient, saved(slot, layer, batch), batch, weights, gradients, rope_, layer);
+    block_.backward(ctx, ends.gradient, saved(slot, i, batch, ends.input), batch, weights, gradients, rope_.tensor(),
+                    piece_.first_layer + i);
     params.release(lease, ctx.stream);
     grads.commit(lease, ctx.stream);
   }
-  embedding_.backward(ctx, EmbeddingParams<Gradient>(grads.open(embedding_lease()), config_), gradient, batch);
+  if (!piece_.embedding) return;
+  embedding_.backward(ctx, EmbeddingParams<Gradient>(grads.open(embedding_lease()), config_), ends.gradient, batch);
   grads.commit(embedding_lease(), ctx.stream);
 }
 
-void Stage::evaluate(Context& ctx, const Batch& trained, ParamStore& params, Tensor totals) {
+void Stage::evaluate(Context& ctx, const Batch& trained, const StageEnds& ends, ParamStore& params, Tensor totals) {
   Batch batch = trained;
   batch.samples = {};  // no dropout
   ScratchStack::Frame frame(ctx.scratch, "stream");
-  const auto [residual, delta] = run_blocks(ctx, frame, batch, 0, params);
-  const int lease = head_lease(config_.layers);
-  head_.evaluate(ctx, totals, residual, delta, batch, HeadParams<Tensor>(params.acquire(lease, ctx.stream)));
-  params.release(lease, ctx.stream);
+  const StreamParts stream = run_blocks(ctx, frame, batch, 0, ends.input, params);
+  if (!piece_.head) return hand_on(ctx, ends.output, stream);
+  const HeadParams<Tensor> weights(params.acquire(head_lease(), ctx.stream));
+  head_.evaluate(ctx, totals, stream.residual, stream.delta, batch, weights);
+  params.release(head_lease(), ctx.stream);
 }
 
-void Stage::logits(Context& ctx, const Batch& batch, ParamStore& params, Tensor logits) {
+void Stage::logits(Context& ctx, const Batch& batch, const StageEnds& ends, ParamStore& params, Tensor logits) {
+  LLMTRAIN_CHECK(piece_.embedding && piece_.head && piece_.layers > 0);
   ScratchStack::Frame frame(ctx.scratch, "stream");
-  const auto [residual, delta] = run_blocks(ctx, frame, batch, 0, params);
-  const int lease = head_lease(config_.layers);
+  const auto [residual, delta] = run_blocks(ctx, frame, batch, 0, ends.input, params);
   const std::int64_t first = batch.count() - logits.rows();
   head_.logits(ctx, logits, residual.rows_at(first, logits.rows()), delta.rows_at(first, logits.rows()),
-               HeadParams<Tensor>(params.acquire(lease, ctx.stream)));
-  params.release(lease, ctx.stream);
+               HeadParams<Tensor>(params.acquire(head_lease(), ctx.stream)));
+  params.release(head_lease(), ctx.stream);
 }
 
 }  // namespace llmtrain

@@ -17,8 +17,8 @@ ParamStore::ParamStore(const StoreShape& shape, MemoryPlan& plan) : shape_(shape
   }
 }
 
-void ParamStore::bind(const Arena& arena, Communicator* shard) {
-  shard_ = shard;
+void ParamStore::bind(const Arena& arena, const StoreGroups& groups) {
+  shard_ = groups.shard;
   for (const Slot slot : slots_) flat_.push_back(arena[slot]);
   for (const Slot slot : master_slots_) master_.push_back(arena[slot]);
   stale_.assign(flat_.size(), false);

@@ -86,6 +86,34 @@ std::vector<SectionRange> section_ranges(const StorageLayout& layout, std::int64
   return ranges;
 }
 
+std::vector<SectionRange> counted_ranges(const StorageSpec& storage, const StorageLayout& layout, ChunkPlace place) {
+  if (place.replica != 0 || storage.tied == TiedCopy::last) return {};
+  const std::int64_t begin = layout.chunk * place.shard;
+  std::vector<SectionRange> ranges = section_ranges(layout, begin, begin + layout.chunk);
+  std::erase_if(ranges, [&](const SectionRange& range) {
+    return layout.slices[static_cast<std::size_t>(range.section)].copy != 0;
+  });
+  return ranges;
+}
+
+std::vector<Span> counted_spans(const StorageSpec& storage, const StorageLayout& layout, ChunkPlace place) {
+  std::vector<Span> spans;
+  for (const SectionRange& range : counted_ranges(storage, layout, place)) {
+    const std::int64_t count = range.flat_end - range.flat_begin;
+    if (!spans.empty() && spans.back().begin + spans.back().count == range.offset) {
+      spans.back().count += count;
+    } else {
+      spans.push_back({range.offset, count});
+    }
+  }
+  return spans;
+}
+
+bool has_partial_gradient(const Section& section, const SectionSlice& slice, bool sequence) {
+  if (slice.copies == 1) return false;
+  return section.gradient_over == GradientOver::heads || (section.gradient_over == GradientOver::tokens && sequence);
+}
+
 std::vector<Box> boxes_of(std::int64_t cols, std::int64_t begin, std::int64_t end) {
   std::vector<Box> boxes;
   std::int64_t at = begin;

@@ -6,8 +6,8 @@ namespace llmtrain {
 
 std::vector<Action> gpipe(const ScheduleShape& shape) {
   std::vector<Action> actions;
-  for (std::int64_t m = 0; m < shape.micro_batches; ++m) actions.push_back({Action::Kind::forward, m, 0});
-  for (std::int64_t m = 0; m < shape.micro_batches; ++m) actions.push_back({Action::Kind::backward, m, 0});
+  for (std::int64_t m = 0; m < shape.micro_batches; ++m) actions.push_back(forward_of(m));
+  for (std::int64_t m = 0; m < shape.micro_batches; ++m) actions.push_back(backward_of(m));
   return actions;
 }
 

@@ -1,36 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0
-/// `llmtrain verify DECK --dump FILE.h5`: the numbers of the first steps, for comparison with other programs.
+/// `llmtrain verify DECK`: the first steps of the deck's layout against those of another one, in one job; or, with
+/// --dump, their numbers for comparison with other programs.
+#include <algorithm>
 #include <iostream>
+#include <optional>
+#include <sstream>
 
+#include "llmtrain/base/agree.hpp"
+#include "llmtrain/config/read.hpp"
+#include "llmtrain/driver/compare.hpp"
 #include "llmtrain/driver/dump.hpp"
+#include "llmtrain/driver/launch.hpp"
 #include "llmtrain/tools/options.hpp"
 
 namespace llmtrain {
 
-int tool_verify(const MpiComm& world, Arguments arguments) {
+namespace {
+
+using Overrides = std::vector<std::string>;
+
+/// What makes any deck's layout that of one rank.
+const char* const one_rank =
+    "parallel.tensor=1 parallel.pipeline=1 parallel.shard=0 parallel.zero=0 parallel.stage_layers=[] "
+    "schedule.kind=1f1b schedule.chunks=1 schedule.recompute=none";
+
+struct Request {
+  std::string deck;
+  Overrides overrides;
+  std::string dump;
+  std::int64_t steps = 0;
+  std::string against = one_rank;
+};
+
+/// Nothing after --help was printed.
+std::optional<Request> parse(const MpiComm& world, Arguments arguments) {
   namespace po = boost::program_options;
-  std::string path;
-  std::int64_t steps = 1;
+  Request request;
   po::options_description options("Options");
-  options.add_options()                                                                                         //
-      ("help", "print this text")                                                                               //
-      ("dump", po::value(&path)->value_name("FILE.h5"), "write tokens, loss, gradients and parameters, whole")  //
-      ("steps", po::value(&steps)->value_name("K"), "steps to run (default 1)");
+  options.add_options()            //
+      ("help", "print this text")  //
+      ("against", po::value(&request.against)->value_name("'KEY=VALUE ...'"),
+       "the reference: the deck with these keys, on the first tensor x pipeline x shard ranks (default: one rank)")  //
+      ("dump", po::value(&request.dump)->value_name("FILE.h5"),
+       "compare nothing; write tokens, loss, gradients and parameters, whole")  //
+      ("steps", po::value(&request.steps)->value_name("K"), "steps to run (default: 3; with --dump 1)");
   po::options_description all;
-  all.add(options).add_options()("deck", po::value<std::vector<std::string>>());
+  all.add(options).add_options()("deck", po::value<Overrides>());
   po::positional_options_description positional;
   positional.add("deck", -1);
   const po::variables_map values = parse_options("verify", arguments, all, positional);
   if (values.count("help") != 0) {
     if (world.rank() == 0) std::cout << tool_usage("verify", options);
-    return 0;
+    return std::nullopt;
   }
-  require(values.count("deck") != 0 && !path.empty(), ExitCode::usage,
-          "verify: a deck and --dump FILE.h5 are needed (see llmtrain verify --help)");
-  require(steps >= 1, ExitCode::usage, "verify: --steps must be at least 1");
-  const auto deck = values["deck"].as<std::vector<std::string>>();
-  Launch start = launch(deck[0], std::span(deck).subspan(1), world, Start::fresh);
-  dump_steps(start, steps, path);
+  require(values.count("deck") != 0, ExitCode::usage, "verify: a deck is needed (see llmtrain verify --help)");
+  require(request.dump.empty() || values.count("against") == 0, ExitCode::usage,
+          "verify: --dump compares nothing: leave --against out");
+  if (values.count("steps") == 0) request.steps = request.dump.empty() ? 3 : 1;
+  require(request.steps >= 1, ExitCode::usage, "verify: --steps must be at least 1");
+  request.overrides = values["deck"].as<Overrides>();
+  request.deck = request.overrides.front();
+  request.overrides.erase(request.overrides.begin());
+  return request;
+}
+
+/// The command line's overrides, those of `against` in place of what they repeat.
+Overrides reference_overrides(const Request& request) {
+  const auto key = [](const std::string& text) { return text.substr(0, text.find('=')); };
+  std::istringstream words(request.against);
+  const Overrides against{std::istream_iterator<std::string>(words), {}};
+  Overrides all;
+  for (const std::string& given : request.overrides) {
+    const bool replaced =
+        std::any_of(against.begin(), against.end(), [&](const std::string& other) { return key(other) == key(given); });
+    if (!replaced) all.push_back(given);
+  }
+  all.insert(all.end(), against.begin(), against.end());
+  return all;
+}
+
+/// Ranks that a layout takes when no replica is more than the deck asks for.
+int least_ranks(const ParallelConfig& p) { return p.tensor * p.pipeline * std::max(p.shard, 1); }
+
+LayoutNumbers run(const Launch& start, std::int64_t steps) {
+  return run_layout({start.deck, start.place, *start.device, start.data.train, start.masked_token()}, steps);
+}
+
+/// The reference's numbers on the ranks that run it, which are the first ones.
+LayoutNumbers run_reference(const Request& request, const MpiComm& world) {
+  const Overrides overrides = reference_overrides(request);
+  const int ranks = least_ranks(read_shared_deck(request.deck, overrides, world, {}).parallel);
+  agree(world, [&] {
+    require(ranks <= world.size(), ExitCode::configuration,
+            "verify: --against '{}' takes {} ranks, but the job has {}: start more, or compare with a smaller layout",
+            request.against, ranks, world.size());
+  });
+  const MpiComm members = world.split(world.rank() < ranks ? 0 : -1, world.rank());
+  LayoutNumbers numbers;
+  agree(world, [&] {
+    if (members) numbers = run(launch(request.deck, overrides, members, Start::fresh), request.steps);
+  });
+  return numbers;
+}
+
+/// Prints what was found; 0 or 1.
+int compare_layouts(const Request& request, const MpiComm& world) {
+  const LayoutNumbers numbers = run(launch(request.deck, request.overrides, world, Start::fresh), request.steps);
+  const LayoutNumbers reference = run_reference(request, world);
+  std::int64_t failed = 0;
+  if (world.rank() == 0) {
+    const std::vector<Check> checks = compare(numbers, reference, Agreement::bound);
+    failed = first_failure(checks) != nullptr ? 1 : 0;
+    std::cout << "verify: " << numbers.layout << "\nagainst " << reference.layout << '\n'
+              << report(checks) << (failed != 0 ? "they differ\n" : "they train the same model\n") << std::flush;
+  }
+  failed = world.all_reduce(failed, MpiOp::max);
+  return static_cast<int>(failed != 0 ? ExitCode::comparison_failed : ExitCode::done);
+}
+
+}  // namespace
+
+int tool_verify(const MpiComm& world, Arguments arguments) {
+  std::optional<Request> request;
+  agree(world, [&] { request = parse(world, arguments); });
+  if (!request) return 0;
+  if (request->dump.empty()) return compare_layouts(*request, world);
+  Launch start = launch(request->deck, request->overrides, world, Start::fresh);
+  dump_steps(start, request->steps, request->dump);
   return 0;
 }
 

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # ranks: 2
-# What the data keys do to a run: data.mask_eod on any cut of the batch, and several validation sets, each by its name.
+# What the data keys do to a run: data.mask_eod on any cut of the batch, and several validation sets, each by its name;
+# and data files that are cut while they are read.
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
-from cli import PROGRAM, check, finish, metrics, prepare, run  # noqa: E402
+from cli import PROGRAM, Job, check, checkpoints, finish, metrics, prepare, run  # noqa: E402
 
 
 def losses(name):
@@ -56,7 +59,27 @@ def valid_sets():
     check(losses("both") == losses("second"), "evaluation changes nothing in training")
 
 
+def cut_in_use():
+    """Neither a crash nor other numbers: the file is named, and once it is whole again the run goes on."""
+    for end in ("bin", "idx"):
+        name = f"cut-{end}"
+        for part in ("bin", "idx"):
+            shutil.copy(f"work/text_text_document.{part}", f"work/{name}.{part}")
+        long = (f"data.train=[work/{name}]", "run.steps=20000", "checkpoint.every=2", "data.eval_every=0")
+        job = Job(name, *long)
+        job.wait_for_step(4)
+        os.truncate(f"work/{name}.{end}", os.path.getsize(f"work/{name}.{end}") // 2)
+        _, err = job.end(65)
+        check(f"work/{name}.{end}" in err and "when it was opened" in err, f"a .{end} cut in use: 65 names the file")
+        check(bool(checkpoints(name)), f"a .{end} cut in use: what was saved is there")
+        shutil.copy(f"work/text_text_document.{end}", f"work/{name}.{end}")
+        after = int(checkpoints(name)[-1].split("-")[1]) + 2
+        run(2, name, *long, f"run.stop_after={after}")
+        check(len(metrics(name)) == after, f"a .{end} cut in use: it goes on when the file is whole again")
+
+
 prepare()
 masked()
 valid_sets()
+cut_in_use()
 finish()

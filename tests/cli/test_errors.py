@@ -71,6 +71,12 @@ def unusable_data():
         shutil.copy(f"work/text_text_document.{end}", f"work/plain.{end}")  # without what preprocess noted of it
     refused("id outside the vocabulary, found while reading", 65, ["plain: sequence", "vocabulary is 100"],
             "run.dir=work/found", "model.vocab=100", "data.train=[work/plain]")
+    sidecar = Path("work/text_text_document.json").read_text()
+    for end in ("idx", "bin"):
+        shutil.copy(f"work/text_text_document.{end}", f"work/other.{end}")
+    (WORK / "other.json").write_text(sidecar.replace('"tokenizer": "bytes"', '"tokenizer": "other"'))
+    refused("data of another tokenizer", 78, ["work/other", "tokenizer other"], "run.dir=work/none",
+            "data.train=[work/other]")
     refused("shorter than a sample", 65, ["seq_len + 1 = 100001"], "run.dir=work/none", "model.seq_len=100000")
     refused("a set named twice", 78, ["names 'a' twice"], "run.dir=work/none", "data.valid=[a, a]")
     refused("an impossible split", 65, ["training part"], "run.dir=work/none", "data.split='0.0001,99,0'")
@@ -135,9 +141,34 @@ def worlds():
 
 
 def environment():
-    for name in ("de_DE.UTF-8", "no_SUCH.locale"):
-        code, err = alone("run.dir=work/locale", "run.overwrite=true", "checkpoint.resume=never", env={"LC_ALL": name})
-        check(code == 0 and metrics("locale") == metrics("mine"), f"LC_ALL={name} changes nothing {err}")
+    """What the environment holds changes no number."""
+    nowhere = "/nowhere/at/all"
+    for env in ({"LC_ALL": "de_DE.UTF-8"}, {"LC_ALL": "no_SUCH.locale"}, {"TMPDIR": nowhere},
+                {"HDF5_USE_FILE_LOCKING": "FALSE"}, {"OMP_NUM_THREADS": "many"}, {"HOME": nowhere}):
+        code, err = alone("run.dir=work/elsewhere", "run.overwrite=true", "checkpoint.resume=never", env=env)
+        check(code == 0 and metrics("elsewhere") == metrics("mine"), f"{env} changes nothing {err}")
+    run(2, "two")
+    # The second is what helps where a container forbids ranks to read each other's memory.
+    for env in ({"TMPDIR": nowhere}, {"OMPI_MCA_btl_vader_single_copy_mechanism": "none"}):
+        got = subprocess.run(command(2, "two-elsewhere", "run.overwrite=true", "checkpoint.resume=never"),
+                             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300,
+                             env={**os.environ, **env})
+        check(got.returncode == 0 and metrics("two-elsewhere") == metrics("two"),
+              f"{env} changes nothing on two ranks {got.stderr}")
+
+
+def closed_outputs():
+    """A reader that leaves (as `head` does) or a full disk behind standard output does not stop a run."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed, open("/dev/full", "w") as full:
+        for what, output in (("closed", closed), ("full", full)):
+            done = subprocess.run([PROGRAM, "work/deck.yaml", f"run.dir=work/{what}"], stdin=subprocess.DEVNULL,
+                                  stdout=output, stderr=subprocess.PIPE, text=True, timeout=300)
+            check(done.returncode == 0 and metrics(what) == metrics("mine"), f"{what} output: the run ends well")
+            said = done.stderr.count("cannot write to the standard output")
+            check(said == 1, f"{what} output: one warning ({done.stderr})")
+            check("step 4/4" in (WORK / what / "log.txt").read_text(), f"{what} output: log.txt has every line")
 
 
 def divergence():
@@ -155,6 +186,8 @@ def divergence():
         check(text.count(part) == 1, f"one warning for the skip at step {first + number}")
     check("more than optimizer.max_skipped 3" in text, "80 says why")
     check(not list((WORK / "grows").glob("checkpoints/step-*")), "what diverged is not saved")
+    run(2, "grows16", *grows, "precision.compute=bf16", code=80)
+    check([line["skipped"] for line in metrics("grows16")][-4:] == [1, 2, 3, 4], "bf16: skips are counted and end too")
     run(2, "again", *grows, f"run.stop_after={first + 1}")
     run(2, "again", *grows, code=80)
     check(metrics("again") == lines, "the count in a row goes on over a resume")
@@ -168,5 +201,6 @@ another_run()
 damaged_shards()
 worlds()
 environment()
+closed_outputs()
 divergence()
 finish()

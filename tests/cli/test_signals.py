@@ -1,102 +1,88 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # ranks: 2
-# Stopping on request: a signal to one rank or to mpirun, or the walltime, stops all ranks after the same step; they
-# save and return 75, and the resumed run is the uninterrupted one bit for bit. A second signal ends the job at once.
+# Stopping on request: a signal to one rank or to mpirun at any moment, or the walltime, stops all ranks after the same
+# step; they save and return 75, and the resumed run is the uninterrupted one bit for bit. A second signal ends the job
+# at once, and so does SIGTERM at mpirun; then the last save is what the next start goes on from.
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
-from cli import WORK, check, command, files, finish, metrics, prepare, run  # noqa: E402
-
-# So many steps that no run comes to its end by itself; most of the time goes into evaluations.
-ENDLESS = ("run.steps=20000", "data.eval_every=2", "data.eval_batches=20")
-LONG = (*ENDLESS, "checkpoint.every=7")
+from cli import WORK, Job, check, checkpoints, files, finish, metrics, prepare, run, training_only  # noqa: E402
 
 
-class Job:
-    """A run of two ranks in the background."""
 
-    def __init__(self, name, *options, every=7, prefix=()):
-        self.name = name
-        line = [*prefix, *command(2, name, *ENDLESS, f"checkpoint.every={every}", *options)]
-        self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True)
-
-    def wait_for(self, condition, what):
-        end = time.monotonic() + 200
-        while not condition():
-            if self.process.poll() is not None or time.monotonic() > end:
-                raise AssertionError(f"{self.name}: no {what}: {self.process.communicate()}")
-            time.sleep(0.005)
-
-    def rank(self, number):
-        """Process id of a rank that catches signals; 0 if it does not yet."""
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                status = dict(line.split(":", 1) for line in (entry / "status").read_text().splitlines() if ":" in line)
-                environment = (entry / "environ").read_bytes().split(b"\0")
-                caught = int(status["SigCgt"], 16) >> (signal.SIGUSR1 - 1) & 1
-            except (OSError, KeyError):
-                continue
-            mine = int(status["PPid"]) == self.process.pid and f"OMPI_COMM_WORLD_RANK={number}".encode() in environment
-            if mine and caught:
-                return int(entry.name)
-        return 0
-
-    def wait_for_step(self, number):
-        path = WORK / self.name / "metrics.jsonl"
-        self.wait_for(lambda: path.exists() and path.read_bytes().count(b"\n") >= number, f"step {number}")
-
-    def end(self, code):
-        out, err = self.process.communicate(timeout=200)
-        got = self.process.returncode
-        if got != code:
-            print(out[-2000:] + err[-2000:])
-        check(got == code, f"{self.name}: exit code {code} ({got})")
-        return out, err
-
-    def stopped(self, why):
-        """Waits for its end by `why`; returns the step that it stopped after."""
-        out, _ = self.end(75)
-        step = len(metrics(self.name))
-        check(f"stopping after step {step}: {why}" in out, f"{self.name}: says that it stops after step {step}: {why}")
-        check(checkpoints(self.name)[-1] == f"step-{step:08}", f"{self.name}: saved where it stopped")
-        return step
+def endless(save_every=7, eval_every=2, eval_batches=20):
+    """So many steps that no run comes to its end by itself; most of the time goes into evaluations."""
+    return ("run.steps=20000", f"checkpoint.every={save_every}", f"data.eval_every={eval_every}",
+            f"data.eval_batches={eval_batches}")
 
 
-def checkpoints(name):
-    return sorted(path.name for path in (WORK / name / "checkpoints").glob("step-*"))
+LONG = endless()
+
+
+def stopped(job, why):
+    """Waits for the job's end by `why`; returns the step that it stopped after."""
+    out, _ = job.end(75)
+    step = len(metrics(job.name))
+    check(f"stopping after step {step}: {why}" in out, f"{job.name}: says that it stops after step {step}: {why}")
+    check(checkpoints(job.name)[-1] == f"step-{step:08}", f"{job.name}: saved where it stopped")
+    return step
 
 
 def stop_by(name, number, whom):
-    job = Job(name)
+    job = Job(name, *LONG)
     job.wait_for_step(4)
     os.kill(whom(job), number)
-    return job.stopped(signal.Signals(number).name)
+    return stopped(job, signal.Signals(number).name)
 
 
 def before_step_1(name):
-    job = Job(name)
-    job.wait_for(lambda: job.rank(1), "rank 1")
+    job = Job(name, *LONG)
     os.kill(job.rank(1), signal.SIGUSR2)
-    step = job.stopped("SIGUSR2")
+    step = stopped(job, "SIGUSR2")
     check(step == 1, f"{name}: one step is made")
     return step
 
 
+def during_evaluation(name):
+    """The evaluation after step 2 is long; what is asked for in it happens after the next step."""
+    job = Job(name, *endless(eval_batches=3000))
+    job.wait_for_step(1)
+    time.sleep(0.5)
+    os.kill(job.rank(1), signal.SIGUSR1)
+    check(job.steps() == 1, f"{name}: the evaluation of step 2 is not over")
+    step = stopped(job, "SIGUSR1")
+    check(step == 3, f"{name}: one more step is made ({step})")
+    return step
+
+
+def during_save(name):
+    """Rank 0 is held when the folder of an unfinished save is seen, until one is caught; then it is told to stop."""
+    job = Job(name, *endless(save_every=1, eval_every=0))
+    rank = job.rank(0)
+    caught = False
+    while not caught:
+        job.wait_for(lambda: list((WORK / name).glob("checkpoints/*.tmp.*")), "save")
+        os.kill(rank, signal.SIGSTOP)
+        caught = bool(list((WORK / name).glob("checkpoints/*.tmp.*")))
+        if caught:
+            os.kill(rank, signal.SIGUSR1)
+        os.kill(rank, signal.SIGCONT)
+    return stopped(job, "SIGUSR1")
+
+
 def by_timeout(name):
     """`timeout` sends its signal twice: that is one request."""
-    return Job(name, prefix=["timeout", "--preserve-status", "-s", "USR1", "4"]).stopped("SIGUSR1")
+    return stopped(Job(name, *LONG, prefix=["timeout", "--preserve-status", "-s", "USR1", "4"]), "SIGUSR1")
 
 
 def by_walltime(name):
-    step = Job(name, "run.max_walltime=4").stopped("run.max_walltime")
+    step = stopped(Job(name, *LONG, "run.max_walltime=4"), "run.max_walltime")
     lines = (WORK / name / "metrics.jsonl").read_text().splitlines()
     # A busy machine may take long over any step, so the end is no measure; the last two steps are made on request.
     seconds = sum(json.loads(line)["timing"]["step_seconds"] for line in lines[:-2])
@@ -104,26 +90,65 @@ def by_walltime(name):
     return step
 
 
+def by_walltime_in_a_stall(name):
+    """A rank that is held over the walltime's end: the others wait for it, and then no further step is begun."""
+    job = Job(name, *LONG, "run.max_walltime=10")
+    job.wait_for_step(1)
+    rank = job.rank(1)
+    os.kill(rank, signal.SIGSTOP)
+    time.sleep(0.5)  # the others come to where they wait
+    before = job.steps()
+    time.sleep(10)
+    os.kill(rank, signal.SIGCONT)
+    step = stopped(job, "run.max_walltime")
+    check(step <= before + 2, f"{name}: held after step {before}, stopped after step {step}")
+    return step
+
+
+def by_ending_mpirun(name):
+    """Open MPI 4 kills its ranks about a second after it has passed SIGTERM on, and returns 1."""
+    job = Job(name, *LONG)
+    job.wait_for_step(8)
+    ranks = [job.rank(0), job.rank(1)]
+    job.process.send_signal(signal.SIGTERM)
+    job.process.communicate(timeout=200)
+    code = job.process.returncode
+    check(code not in (0, 75), f"{name}: SIGTERM at mpirun gives no code that means success ({code})")
+    end = time.monotonic() + 30
+    while any(Path(f"/proc/{rank}").exists() for rank in ranks) and time.monotonic() < end:
+        time.sleep(0.05)
+    check(not any(Path(f"/proc/{rank}").exists() for rank in ranks), f"{name}: no rank is left behind")
+    check("step-00000007" in checkpoints(name), f"{name}: what was saved is there")
+    return len(metrics(name))
+
+
 def stop_and_resume():
-    stopped = {
+    steps = {
         "one-rank": stop_by("one-rank", signal.SIGUSR1, lambda job: job.rank(1)),
         "rank-0": stop_by("rank-0", signal.SIGTERM, lambda job: job.rank(0)),
         "mpirun": stop_by("mpirun", signal.SIGUSR1, lambda job: job.process.pid),
         "before-step-1": before_step_1("before-step-1"),
+        "in-evaluation": during_evaluation("in-evaluation"),
+        "in-save": during_save("in-save"),
         "timeout": by_timeout("timeout"),
         "walltime": by_walltime("walltime"),
+        "stall": by_walltime_in_a_stall("stall"),
+        "ended": by_ending_mpirun("ended"),
     }
-    end = max(stopped.values()) + 3
+    end = max(steps.values()) + 3
     run(2, "whole", *LONG, f"run.stop_after={end}")
-    for name, step in stopped.items():
+    for name, step in steps.items():
         run(2, name, *LONG, f"run.stop_after={end}")
-        check(metrics(name) == metrics("whole"), f"{name}: stopped after {step}, metrics as of the uninterrupted run")
+        same = training_only(name) == training_only("whole")
+        if name not in ("in-evaluation", "in-save"):  # these evaluated differently until they were stopped
+            same = same and metrics(name) == metrics("whole")
+        check(same, f"{name}: stopped after {step}, metrics as of the uninterrupted run")
         check(files(name, end) == files("whole", end), f"{name}: checkpoint files as of the uninterrupted run")
 
 
 def second_signal():
     """Rank 0 is held, so that rank 1 cannot come to the next boundary."""
-    job = Job("twice")
+    job = Job("twice", *LONG)
     job.wait_for_step(8)  # past a save
     held, rank = job.rank(0), job.rank(1)
     os.kill(held, signal.SIGSTOP)
@@ -143,7 +168,7 @@ def second_signal():
 
 
 def without_saves():
-    job = Job("unsaved", every=0)
+    job = Job("unsaved", *endless(save_every=0))
     job.wait_for_step(3)
     os.kill(job.rank(1), signal.SIGUSR1)
     _, err = job.end(128 + signal.SIGUSR1)

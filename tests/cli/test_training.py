@@ -7,12 +7,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
-from cli import check, files, finish, metrics, prepare, run  # noqa: E402
-
-
-def training_only(lines):
-    return [{key: value for key, value in line.items() if not key.startswith("valid")} for line in lines]
-
+from cli import check, files, finish, metrics, prepare, run, training_only  # noqa: E402
 
 
 def equal_runs():
@@ -26,7 +21,7 @@ def equal_runs():
           "evaluations at every seventh step and after the last")
     for every in (0, 1):
         run(2, f"eval{every}", f"data.eval_every={every}")
-        same = training_only(metrics(f"eval{every}")) == training_only(metrics("first"))
+        same = training_only(f"eval{every}") == training_only("first")
         check(same, f"data.eval_every {every} changes nothing in training")
 
 
@@ -49,7 +44,10 @@ def layouts():
     run(1, "dp1", "schedule.micro_batch=8")
     run(4, "dp4")
     for name in ("dp1", "dp4"):
-        worst = max(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(metrics(name), metrics("first")))
+        pairs = [(a[key], b[key]) for a, b in zip(metrics(name), metrics("first")) for key in ("loss", "grad_norm")]
+        worst = max(abs(a - b) / b for a, b in pairs)
+        check(len(pairs) == 40 and worst <= 1e-5, f"{name} and dp2 agree in 20 losses and norms to 1e-5 ({worst:.1e})")
+        worst = max(abs(a - b) / b for a, b in pairs[::2])
         check(worst <= 1e-6, f"{name} and dp2 agree in 20 losses to 1e-6 ({worst:.1e})")
     run(1, "moved", "run.stop_after=11", "schedule.micro_batch=4")
     run(4, "moved")
@@ -65,13 +63,13 @@ def precisions():
     check(0 < worst <= 3e-2, f"bf16 and fp32 agree in 20 losses to 3e-2 ({worst:.1e})")
     run(2, "bf16stop", bf16, "run.stop_after=8")
     run(2, "bf16stop", bf16)
-    check(training_only(metrics("bf16stop")) == training_only(metrics("bf16")) and
+    check(training_only("bf16stop") == training_only("bf16") and
           files("bf16stop", 20) == files("bf16", 20), "bf16: resumed equals uninterrupted, files and metrics")
     run(2, "bf16zero0", bf16, "parallel.zero=0")
     check(metrics("bf16zero0") == metrics("bf16"), "bf16: ZeRO-0 and ZeRO-1 have equal metrics")
     run(2, "block", bf16, "schedule.recompute=block", "run.stop_after=10")
     run(2, "block", bf16, "schedule.recompute=selective", "schedule.recompute_modules=[mlp,norm]")
-    check(training_only(metrics("block")) == training_only(metrics("bf16")),
+    check(training_only("block") == training_only("bf16"),
           "recompute changes nothing, also when the policy changes on resume")
 
 

@@ -79,7 +79,7 @@ TEST_CASE("collectives of a step: one all-reduce, or one reduce-scatter and one 
       CHECK(collectives.at(Key("data", "all_reduce")).bytes == bytes);
       CHECK(collectives.size() == 2);
     } else {
-      CHECK(collectives.at(Key("data", "reduce_scatter")).bytes == bytes);
+      CHECK(collectives.at(Key("shard", "reduce_scatter")).bytes == bytes);
       // Gathers are issued at the next use: none in the first step.
       CHECK(collectives.size() == 2);
     }

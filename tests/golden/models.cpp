@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "lcg.hpp"
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/driver/step.hpp"
@@ -18,19 +19,6 @@
 using namespace llmtrain;
 
 namespace {
-
-/// Knuth's MMIX generator, numbers of 31 bits.
-class Lcg {
- public:
-  explicit Lcg(std::uint64_t seed) : state_(seed) {}
-  std::int64_t next() {
-    state_ = 6364136223846793005u * state_ + 1442695040888963407u;
-    return static_cast<std::int64_t>(state_ >> 33);
-  }
-
- private:
-  std::uint64_t state_;
-};
 
 /// The batch of a step: tokens, targets and loss weights are runs of one generator, [global_batch, seq_len] each.
 struct GlobalBatch {

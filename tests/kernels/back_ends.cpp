@@ -200,7 +200,11 @@ TEST_CASE_TEMPLATE("embedding, loss and optimizer of model widths", T, Bf16, flo
   reference().cross_entropy_gradient(stream, logits.exact.tensor(), stats.exact.tensor(), targets.tensor(),
                                      weights.tensor(), vocab);
   logits.check("loss gradient", tolerance<T>);
+}
 
+TEST_CASE_TEMPLATE("optimizer and conversions on aligned ranges", T, Bf16, float) {
+  Random random(6);
+  using S = StatsOf<T>;
   const std::int64_t n = 100 * 1024;
   auto master = Pair<S>::random(random, {n}), m = Pair<S>::random(random, {n}, 0, 0.1),
        v = Pair<S>::random(random, {n}, 0, 0.1), gradient = Pair<S>::random(random, {n}, 0, 30);
@@ -220,6 +224,7 @@ TEST_CASE_TEMPLATE("embedding, loss and optimizer of model widths", T, Bf16, flo
   master.check("adamw", tolerance<S>);
   v.check("second moment", tolerance<S>);
   check_close("published weights", published, master.exact.values(), tolerance<T>);
+  Buffer<double> totals({4}), exact_totals({4});
   totals.fill(0);
   exact_totals.fill(0);
   kernels().sum_squares(stream, totals.tensor(), gradient.tested.tensor());

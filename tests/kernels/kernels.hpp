@@ -44,7 +44,7 @@ class Notes final : public OpObserver {
     notes.push_back(
         {note.name, {note.writes.begin(), note.writes.end()}, {note.reads.begin(), note.reads.end()}, note.flops});
   }
-  void on_collective(const CollectiveNote&) override {}
+  void on_batch(const BatchNote&) override {}
 
   std::vector<Note> notes;
 };

@@ -2,8 +2,10 @@
 """What the tests of the program share: a tiny deck with its data, running it under mpirun, reading what a run wrote."""
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 PROGRAM = os.path.abspath(sys.argv[1])
@@ -80,3 +82,66 @@ def files(name, step):
     """Contents of a step folder by file name."""
     folder = WORK / name / "checkpoints" / f"step-{step:08d}"
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def training_only(name):
+    """The metrics of a run without what its evaluations add."""
+    return [{key: value for key, value in line.items() if not key.startswith("valid")} for line in metrics(name)]
+
+
+def checkpoints(name):
+    """Names of a run's step folders, in order."""
+    return sorted(path.name for path in (WORK / name / "checkpoints").glob("step-????????"))
+
+
+class Job:
+    """A run of two ranks in the background."""
+
+    def __init__(self, name, *options, prefix=()):
+        self.name = name
+        self.process = subprocess.Popen([*prefix, *command(2, name, *options)], stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait_for(self, condition, what):
+        """Waits until the condition gives something true, and returns that."""
+        end = time.monotonic() + 200
+        while not (found := condition()):
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise AssertionError(f"{self.name}: no {what}: {self.process.communicate()}")
+            time.sleep(0.002)
+        return found
+
+    def find(self, number):
+        """Process id of a rank that catches signals; 0 if it does not yet."""
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                status = dict(line.split(":", 1) for line in (entry / "status").read_text().splitlines() if ":" in line)
+                environment = (entry / "environ").read_bytes().split(b"\0")
+                caught = int(status["SigCgt"], 16) >> (signal.SIGUSR1 - 1) & 1
+            except (OSError, KeyError):
+                continue
+            mine = int(status["PPid"]) == self.process.pid and f"OMPI_COMM_WORLD_RANK={number}".encode() in environment
+            if mine and caught:
+                return int(entry.name)
+        return 0
+
+    def rank(self, number):
+        """Process id of a rank, once it catches signals."""
+        return self.wait_for(lambda: self.find(number), f"rank {number}")
+
+    def steps(self):
+        """Steps that metrics.jsonl holds."""
+        path = WORK / self.name / "metrics.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+    def wait_for_step(self, number):
+        self.wait_for(lambda: self.steps() >= number, f"step {number}")
+
+    def end(self, code):
+        """Waits for the end, checks the exit code and returns standard output and standard error."""
+        out, err = self.process.communicate(timeout=200)
+        got = self.process.returncode
+        if got != code:
+            print(out[-2000:] + err[-2000:])
+        check(got == code, f"{self.name}: exit code {code} ({got})")
+        return out, err

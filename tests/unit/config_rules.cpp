@@ -71,17 +71,10 @@ TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
 }
 
 TEST_CASE("families take the parts that they are made of") {
-  const std::vector<std::string> gpt{"model.family=gpt", "model.activation=gelu", "model.positions=learned",
-                                     "model.qkv_bias=true"};
-  const auto changed = [&](const std::string& key) {
-    std::vector<std::string> overrides = gpt;
-    const std::string name = key.substr(0, key.find('=') + 1);
-    std::erase_if(overrides, [&](const std::string& o) { return o.starts_with(name); });
-    overrides.push_back(key);
-    return with(overrides);
-  };
+  const auto changed = [](const std::string& key) { return with({"model.family=gpt", key}); };
   const DeckChecks built{.ranks = 4, .built = true};
-  CHECK(with(gpt).empty());
+  CHECK(with({"model.family=gpt"}).empty());  // the family brings its parts
+  CHECK(changed("model.activation=gelu").empty());
   CHECK(with({"model.preset=gpt2-124m", "precision.compute=fp32", "model.dropout=0.1"}, built).empty());
   CHECK(with({"model.preset=llama3.2-1b", "precision.compute=fp32"}, built).empty());
   CHECK(with({"model.preset=qwen2.5-1.5b", "precision.compute=fp32", "model.qk_norm=true"}, built).empty());
@@ -92,8 +85,10 @@ TEST_CASE("families take the parts that they are made of") {
   CHECK(contains(changed("model.rope.scaling.factor=8"), "model.rope.scaling belongs to model.positions rope"));
   CHECK(contains(with({"model.activation=gelu"}), "belong to model.family gpt; llama needs silu"));
   CHECK(contains(with({"model.positions=learned"}), "belongs to model.family gpt; llama needs rope"));
-  const std::string all = with({"model.family=gpt"});  // three keys to set, all said at once
-  CHECK(std::count(all.begin(), all.end(), '\n') == 2);
+  // A family over a preset of the other one: all its parts are found wrong at once, and each says where it came from.
+  const std::string all = with({"model.preset=gpt2-124m", "model.family=llama"});
+  CHECK(contains(all, "command line: model.preset=gpt2-124m (preset gpt2-124m)"));
+  CHECK(std::count(all.begin(), all.end(), '\n') == 1);  // activation and positions
 }
 
 TEST_CASE("split takes three shares") {

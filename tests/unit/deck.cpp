@@ -149,6 +149,21 @@ TEST_CASE("preset first, then the deck, then the command line") {
   CHECK(contains(deck_error("model: {preset: llama3.2-1B}"), "did you mean 'llama3.2-1b'?"));
 }
 
+TEST_CASE("a family's parts first, then the preset, the deck, the command line") {
+  const ModelConfig gpt = parse_deck("model: {family: gpt}", "deck.yaml").model;
+  CHECK(gpt.activation == Activation::gelu_tanh);
+  CHECK(gpt.positions == Positions::learned);
+  CHECK(gpt.qkv_bias);
+  CHECK_FALSE(gpt.tied);
+  CHECK(gpt.ffn == ModelConfig{}.ffn);
+  CHECK(parse_deck("model: {activation: gelu, family: gpt}", "deck.yaml").model.activation == Activation::gelu);
+  const std::vector<std::string> by_command_line{"model.family=gpt"};
+  CHECK(parse_deck("model: {family: llama}", "deck.yaml", by_command_line).model.positions == Positions::learned);
+  const std::vector<std::string> to_llama{"model.family=llama"};
+  CHECK(parse_deck("model: {family: gpt}", "deck.yaml", to_llama).model.activation == Activation::silu);
+  CHECK(contains(deck_error("model: {family: gtp}"), "did you mean 'gpt'?"));
+}
+
 TEST_CASE("command line values") {
   const std::vector<std::string> overrides{"model.rope.theta=1e4", "data.split=98,2,0",
                                            "data.train=[a, {prefix: b, weight: 2}]", "run={seed: 7, steps: 1e3}",

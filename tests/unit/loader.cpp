@@ -150,7 +150,7 @@ TEST_CASE("an id outside the vocabulary is named with its place, never wrapped")
   CHECK_FAILS(negative.load(1, 0), 65, "token 2 has id -1");
 }
 
-TEST_CASE("a sidecar's largest id is checked when the set is opened, if it is this set's") {
+TEST_CASE("a sidecar's tokenizer and largest id are checked when the set is opened, if it is this set's") {
   const TestFolder folder;
   write_set(folder / "set", {50});
   Sidecar sidecar;
@@ -166,7 +166,9 @@ TEST_CASE("a sidecar's largest id is checked when the set is opened, if it is th
   CHECK(read->tokenizer == "bytes");
   CHECK(read->max_token == 49);
   CHECK_FAILS(open_training_data(data_of(folder / "set"), run_of(1), 4, 2, 49), 65, "holds token id 49");
-  CHECK_NOTHROW(open_training_data(data_of(folder / "set"), run_of(1), 4, 2, 50));
+  CHECK_NOTHROW(open_training_data(data_of(folder / "set"), run_of(1), 4, 2, 50, "bytes"));
+  CHECK_FAILS(open_training_data(data_of(folder / "set"), run_of(1), 4, 2, 50, "other"), 78,
+              "set: was made with tokenizer bytes, but data.tokenizer is other");
   sidecar.tokens = 51;
   write_file(folder / "set.json", to_json(sidecar));
   CHECK_NOTHROW(open_training_data(data_of(folder / "set"), run_of(1), 4, 2, 49));

@@ -26,11 +26,7 @@ class CountingDevice final : public Device {
   std::string describe() const override { return "a counting device"; }
   double peak_flops(DType, std::string*) const override { return 0; }
   Kernels& kernels() override { std::abort(); }
-  void set_observer(OpObserver*) override {}
   Stream make_stream(const std::string&) override { return {this, 0}; }
-  Event record(Stream) override { return {}; }
-  void wait(Stream, Event) override {}
-  void synchronize(Stream) override {}
   void* allocate(std::int64_t bytes, MemorySpace space) override {
     if (in_use + bytes > limit_) return nullptr;
     in_use += bytes;
@@ -44,14 +40,18 @@ class CountingDevice final : public Device {
     live.erase(pointer);
     std::free(pointer);
   }
-  void upload(Stream, Tensor, const void*) override {}
-  void download(Stream, void*, Tensor) override {}
   std::unique_ptr<Communicator> make_communicator(const Group&, Tensor) override { return nullptr; }
 
   std::int64_t in_use = 0;
   std::map<void*, std::pair<std::int64_t, MemorySpace>> live;
 
  private:
+  void do_observe(OpObserver*) override {}
+  Event do_record(Stream) override { return {}; }
+  void do_wait(Stream, Event) override {}
+  void do_synchronize(Stream) override {}
+  void do_upload(Stream, Tensor, const void*) override {}
+  void do_download(Stream, void*, Tensor) override {}
   std::int64_t limit_;
 };
 

@@ -41,14 +41,24 @@ ModelConfig small_gpt() {
   return config;
 }
 
+std::vector<ChunkPlace> places_of(int shards, int replicas) {
+  std::vector<ChunkPlace> places;
+  for (int shard = 0; shard < shards; ++shard) {
+    for (int replica = 0; replica < replicas; ++replica) places.push_back({shard, replica});
+  }
+  return places;
+}
+
 using Owners = std::map<std::string, std::vector<int>>;  // by section: how many own each element
 
-/// Counts the elements of one tensor rank's layout that shard `shard` owns.
-void count_owned(const StorageSpec& storage, const StorageLayout& layout, int shard, Owners& owners) {
-  const std::int64_t begin = shard * layout.chunk;
-  for (const SectionRange& range : section_ranges(layout, begin, begin + layout.chunk)) {
+/// Counts the elements of one tensor rank's layout that are counted at `place`; returns how many.
+std::int64_t count_owned(const StorageSpec& storage, const StorageLayout& layout, ChunkPlace place, Owners& owners) {
+  std::int64_t counted = 0;
+  for (const SectionRange& range : counted_ranges(storage, layout, place)) {
     const SectionSlice& slice = layout.slices[static_cast<std::size_t>(range.section)];
-    if (slice.copy != 0) continue;
+    CHECK(section_ranges(layout, place.shard * layout.chunk + range.offset, layout.padded).front().flat_begin ==
+          range.flat_begin);
+    counted += range.flat_end - range.flat_begin;
     const Section& section = storage.sections[static_cast<std::size_t>(range.section)];
     for (const Box& box : boxes_of(slice.cols, range.flat_begin, range.flat_end)) {
       for (std::int64_t i = 0; i < box.rows * box.cols; ++i) {
@@ -58,9 +68,10 @@ void count_owned(const StorageSpec& storage, const StorageLayout& layout, int sh
       }
     }
   }
+  return counted;
 }
 
-/// Every element of every section has exactly one owner.
+/// Every element of every section has exactly one owner among the ranks of two replicas.
 void check_owners(const ModelConfig& config, int tensor, int shards) {
   const ParamTable table = make_param_table(config, tensor);
   Owners owners;
@@ -73,7 +84,17 @@ void check_owners(const ModelConfig& config, int tensor, int shards) {
       CHECK(layout.padded % (shards * chunk_multiple) == 0);
       CHECK(layout.padded >= layout.numel());
       CHECK(layout.padded - layout.numel() < shards * chunk_multiple);
-      for (int shard = 0; shard < shards; ++shard) count_owned(storage, layout, shard, owners);
+      for (const ChunkPlace& place : places_of(shards, 2)) {
+        const std::int64_t counted = count_owned(storage, layout, place, owners);
+        std::int64_t in_spans = 0, end = -1;
+        for (const Span& span : counted_spans(storage, layout, place)) {
+          CHECK(span.begin > end);  // in order, and what touches is one span
+          end = span.begin + span.count;
+          in_spans += span.count;
+        }
+        CHECK(end <= layout.chunk);
+        CHECK(in_spans == counted);
+      }
     }
   }
   for (const auto& [name, counts] : owners) {
@@ -90,6 +111,38 @@ TEST_CASE("every element of every section is owned once, for any tensor and shar
   for (const int shards : {1, 2, 3, 5}) {
     for (const int tensor : {1, 3, 6}) check_owners(small_model(false), tensor, shards);  // 3 kv heads
     for (const int tensor : {1, 2, 3, 6}) check_owners(small_gpt(), tensor, shards);
+  }
+}
+
+TEST_CASE("of a tied weight that two stages hold, the first stage's copy counts") {
+  StorageSpec embedding = make_param_table(small_model(true), 2).storages[0];
+  const StorageLayout layout = layout_of(embedding, 1, 2, 3);
+  embedding.tied = TiedCopy::last;
+  for (const ChunkPlace& place : places_of(3, 1)) CHECK(counted_ranges(embedding, layout, place).empty());
+  embedding.tied = TiedCopy::first;
+  std::int64_t counted = 0;
+  for (const ChunkPlace& place : places_of(3, 1)) {
+    for (const Span& span : counted_spans(embedding, layout, place)) counted += span.count;
+  }
+  CHECK(counted == layout.slices[0].numel());
+}
+
+TEST_CASE("gradients are partial where several tensor ranks hold a section and each sees a part of its uses") {
+  Section section;
+  section.name = "w";
+  section.shape = {6};
+  const auto partial = [&](int copies, GradientOver over, bool sequence) {
+    section.gradient_over = over;
+    SectionSlice slice;
+    slice.copies = copies;
+    return has_partial_gradient(section, slice, sequence);
+  };
+  for (const bool sequence : {false, true}) {
+    CHECK(!partial(1, GradientOver::heads, sequence));
+    CHECK(!partial(1, GradientOver::tokens, sequence));
+    CHECK(!partial(2, GradientOver::whole, sequence));
+    CHECK(partial(2, GradientOver::heads, sequence));
+    CHECK(partial(2, GradientOver::tokens, sequence) == sequence);
   }
 }
 

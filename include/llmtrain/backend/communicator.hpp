@@ -60,7 +60,6 @@ class Communicator {
   Communicator(Device& device, Group group) : device_(device), group_(std::move(group)) {}
   Device& device_;
   Group group_;
-  OpObserver* observer_ = nullptr;
 
  private:
   virtual Event do_submit(std::span<const Op> ops, Event ready) = 0;

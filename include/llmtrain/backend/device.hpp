@@ -65,14 +65,18 @@ class Device {
 
   virtual Kernels& kernels() = 0;
 
-  /// Called once a operation with its name and tensors; null for none. Not owned.
-  virtual void set_observer(OpObserver* observer) = 0;
+  /// Told of everything that is issued, in issue order; null for nobody. Not owned.
+  void set_observer(OpObserver* observer) {
+    observer_ = observer;
+    do_observe(observer);
+  }
+  OpObserver* observer() const { return observer_; }
 
   /// A new in-order stream.
   virtual Stream make_stream(const std::string& name) = 0;
-  virtual Event record(Stream stream) = 0;
-  virtual void wait(Stream stream, Event event) = 0;
-  virtual void synchronize(Stream stream) = 0;
+  Event record(Stream stream);
+  void wait(Stream stream, Event event);
+  void synchronize(Stream stream);
 
   /// `bytes` of zeroed memory aligned to 256, or null when there is not enough. Only memory/arena calls this.
   virtual void* allocate(std::int64_t bytes, MemorySpace space) = 0;
@@ -80,12 +84,22 @@ class Device {
 
   /// Copies dense bytes between device and host memory, in stream order; host memory must stay valid until the stream
   /// has been synchronized or an event recorded later has happened.
-  virtual void upload(Stream stream, Tensor destination, const void* source) = 0;
-  virtual void download(Stream stream, void* destination, Tensor source) = 0;
+  void upload(Stream stream, Tensor destination, const void* source);
+  void download(Stream stream, void* destination, Tensor source);
 
   /// A communicator over `group`; `workspace` (uint8, of communicator_workspace() bytes) is its staging memory.
   /// Collective over the group.
   virtual std::unique_ptr<Communicator> make_communicator(const Group& group, Tensor workspace) = 0;
+
+ private:
+  virtual void do_observe(OpObserver* observer) = 0;  ///< for the kernels
+  virtual Event do_record(Stream stream) = 0;
+  virtual void do_wait(Stream stream, Event event) = 0;
+  virtual void do_synchronize(Stream stream) = 0;
+  virtual void do_upload(Stream stream, Tensor destination, const void* source) = 0;
+  virtual void do_download(Stream stream, void* destination, Tensor source) = 0;
+
+  OpObserver* observer_ = nullptr;
 };
 
 inline Event Stream::record() const { return device->record(*this); }

@@ -259,7 +259,7 @@ class Kernels {
                         const AdamWOptions& options) = 0;
 
   void note(const char* name, Stream s, std::initializer_list<Tensor> writes, std::initializer_list<Tensor> reads,
-            double flops = 0);
+            double flops = 0, const char* form = "");
   OpObserver* observer_ = nullptr;
   Tensor workspace_;
 };

@@ -39,11 +39,13 @@ class TraceRecorder final : public OpObserver {
   explicit TraceRecorder(bool keep_notes = false) : keep_notes_(keep_notes) {}
 
   void on_operation(const OpNote& note) override;
-  void on_collective(const CollectiveNote& note) override;
+  void on_batch(const BatchNote& batch) override;
 
   const std::map<std::string, OperationTotal>& operations() const { return operations_; }
   /// By (group name, collective).
   const std::map<std::pair<std::string, std::string>, CollectiveTotal>& collectives() const { return collectives_; }
+  /// Batches by group name.
+  const std::map<std::string, std::int64_t>& batches() const { return batches_; }
   double flops() const;  ///< of all operations
   const std::vector<Note>& notes() const { return notes_; }
 
@@ -54,6 +56,7 @@ class TraceRecorder final : public OpObserver {
   bool keep_notes_;
   std::map<std::string, OperationTotal> operations_;
   std::map<std::pair<std::string, std::string>, CollectiveTotal> collectives_;
+  std::map<std::string, std::int64_t> batches_;
   std::vector<Note> notes_;
 };
 

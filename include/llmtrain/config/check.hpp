@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "llmtrain/config/deck.hpp"
 #include "llmtrain/config/findings.hpp"
@@ -40,5 +41,9 @@ void check_deck(const Deck& deck, const DeckChecks& checks);
 /// The three shares of `data.split`, as written; nullopt, with `problem` a clause that says why, unless they are three
 /// non-negative finite numbers of which one is positive.
 std::optional<std::array<double, 3>> parse_split(std::string_view split, std::string& problem);
+
+/// Layers of each of `pieces` contiguous pieces of the model, as even as can be, earlier pieces one more. The embedding and
+/// the head count as a layer each if the deck says so; at least one layer or counted end a piece.
+std::vector<std::int64_t> even_layers(std::int64_t layers, const ParallelConfig& parallel, std::int64_t pieces);
 
 }  // namespace llmtrain

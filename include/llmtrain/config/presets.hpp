@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Published model shapes by name (`model.preset`).
+/// Published model shapes by name (`model.preset`), and what `model.family` implies.
 #pragma once
 
 #include <span>
@@ -16,6 +16,8 @@ struct Preset {
 
 std::span<const Preset> presets();
 const Preset* find_preset(std::string_view name);
+/// What a family sets that is not the default of its key; nullptr if that is nothing.
+const Preset* find_family(std::string_view name);
 /// "" (no preset) and every preset's name.
 std::vector<std::string_view> preset_names();
 

@@ -15,8 +15,8 @@ namespace llmtrain {
 /// Text of a deck file. Throws Error(missing_input) if it does not exist or cannot be opened.
 std::string load_deck_text(const std::string& path);
 
-/// Reads a deck: its preset first, then its keys, then `overrides` ("block.key=value", the value in YAML flow form);
-/// applies `checks` and resolves model.head_dim.
+/// Reads a deck: what its family and its preset set first, then its keys, then `overrides` ("block.key=value", the value
+/// in YAML flow form); applies `checks` and resolves model.head_dim.
 /// `name` stands in messages. Throws Error(configuration) with all mistakes, one a line, each with its place
 /// ("deck.yaml:12:5: ...", "command line: run.steps=abc: ..."); Error(usage) for an override without "=".
 Deck parse_deck(std::string_view text, const std::string& name, std::span<const std::string> overrides = {},

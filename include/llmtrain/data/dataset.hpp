@@ -56,10 +56,11 @@ struct TrainingData {
 /// Opens the data of a deck. Train has at least data.samples (else run.steps x global_batch) samples; each valid
 /// set at least data.eval_batches x global_batch, from data.valid or else from the split; the seed is data.seed, else run.seed.
 /// Evaluation is off, with a warning, where the validation part of the split is too small for one sample.
-/// A set whose sidecar records an id outside `vocab` is refused here; other sets are checked as they are read.
-/// Throws Error(configuration) for what the deck asks wrongly, before any file is opened; Error(missing_input or
+/// A set whose sidecar records an id outside `vocab`, or another tokenizer than `tokenizer` (a digest; empty: any), is
+/// refused here; ids of other sets are checked as they are read. Throws Error(configuration) for what the deck asks
+/// wrongly, before any file is opened but for the tokenizer; Error(missing_input or
 /// bad_input) for files that cannot be used, among them a training set of fewer than seq_len + 1 tokens.
 TrainingData open_training_data(const DataConfig& data, const RunConfig& run, std::int64_t seq_len,
-                                std::int64_t global_batch, std::int64_t vocab);
+                                std::int64_t global_batch, std::int64_t vocab, const std::string& tokenizer = {});
 
 }  // namespace llmtrain

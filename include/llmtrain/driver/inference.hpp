@@ -36,7 +36,9 @@ class Inference {
   const StoreShape shape_;
   MemoryPlan plan_;
   ParamStore params_;
+  RopeTable rope_;
   Stage stage_;
+  const Slot input_slot_;
   const Slot tokens_slot_;
   const Slot positions_slot_;
   const Slot logits_slot_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "llmtrain/checkpoint/loader.hpp"
+#include "llmtrain/config/check.hpp"
 #include "llmtrain/data/dataset.hpp"
 #include "llmtrain/data/loader.hpp"
 #include "llmtrain/driver/step.hpp"
@@ -47,6 +48,13 @@ enum class Start {
 /// samples stays that of the stored data.samples. Collective over `world`.
 Launch launch(const std::string& deck_path, std::span<const std::string> overrides, const MpiComm& world, Start start);
 
+/// The deck as all ranks read it: its text is rank 0's. Throws AgreedError for what `checks` refuses. Collective.
+Deck read_shared_deck(const std::string& path, std::span<const std::string> overrides, const MpiComm& world,
+                      const DeckChecks& checks);
+
+/// The loader of a place over a dataset.
+std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::shared_ptr<const Dataset> dataset,
+                                    std::int32_t masked_token);
 /// This rank's loader over a dataset of the launch.
 std::unique_ptr<Loader> make_loader(const Launch& launch, std::shared_ptr<const Dataset> dataset);
 

@@ -3,12 +3,15 @@
 /// back end measures.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "llmtrain/backend/communicator.hpp"
+#include "llmtrain/backend/hazards.hpp"
 #include "llmtrain/config/deck.hpp"
+#include "llmtrain/driver/boundaries.hpp"
 #include "llmtrain/memory/arena.hpp"
 #include "llmtrain/memory/plan.hpp"
 #include "llmtrain/memory/scratch.hpp"
@@ -32,11 +35,19 @@ class Parts {
   /// `deck` must be resolved (driver/resolve.hpp). `scratch_bytes` comes from measure(); 0 measures the need instead.
   /// Collective over the world.
   Parts(const Deck& deck, const Place& place, Device& device, std::int64_t scratch_bytes);
+  ~Parts();
   Parts(const Parts&) = delete;
   Parts& operator=(const Parts&) = delete;
 
   std::int64_t micro_batches() const;  ///< of one data-parallel rank in a step
   Context context() { return {kernels, stream, *scratch}; }
+  /// Memory of the micro-batch that a forward or backward works on.
+  const Batch& batch(const Action& work) const {
+    return batches[static_cast<std::size_t>(work.chunk)][static_cast<std::size_t>(work.slot)];
+  }
+  Stage& stage(const Action& work) { return stages[static_cast<std::size_t>(work.chunk)]; }
+  /// The storage that another stage holds too, or -1.
+  int tied_storage() const;
 
   const Deck deck;
   const Place place;
@@ -44,14 +55,18 @@ class Parts {
   Kernels& kernels;
   const Stream stream;  ///< compute
 
-  const ParamTable table;
+  const ScheduleShape pipeline;
+  const std::vector<ModelPiece> pieces;  ///< of this rank, by chunk
+  const ParamTable table;                ///< of this rank's pieces
   const StoreShape shape;
   const std::vector<Action> actions;
   MemoryPlan plan;
   ParamStore params;
   GradStore grads;
   AdamW optimizer;
-  Stage stage;
+  RopeTable rope;
+  std::deque<Stage> stages;  ///< by chunk
+  Boundaries boundaries;
 
  private:
   struct BatchSlots {
@@ -60,22 +75,33 @@ class Parts {
   };
   /// Everything in the plan that is no module's own.
   struct Requests {
-    std::vector<BatchSlots> batches;
-    Slot totals, scalars, scratch, kernels_workspace, data_workspace, world_workspace;
+    std::vector<std::vector<BatchSlots>> batches;
+    Slot totals, scalars, scratch, kernels_workspace;
+    Slot data_workspace, shard_workspace, replicate_workspace, world_workspace, tied_workspace;
   };
+  std::deque<Stage> make_stages();
+  BatchSlots request_batch();
   Requests request(std::int64_t scratch_bytes);
   void bind();
+  Batch bind_batch(const BatchSlots& slots) const;
   std::unique_ptr<Communicator> communicator(const std::string& name, std::vector<int> members, Slot workspace);
   const Requests requests_;
 
  public:
   const Arena arena;
   std::unique_ptr<ScratchStack> scratch;
-  std::unique_ptr<Communicator> data;   ///< data-parallel group; null in a group of one
-  std::unique_ptr<Communicator> world;  ///< all ranks; null in a world of one
-  Tensor totals;                        ///< StepTotals
-  Tensor scalars;                       ///< StepScalars
-  std::vector<Batch> batches;           ///< device memory of micro-batches, one an activation slot
+  // Null in a group of one.
+  std::unique_ptr<Communicator> data;       ///< data-parallel ranks, under ZeRO-0
+  std::unique_ptr<Communicator> shard;      ///< those that ZeRO shards over, under ZeRO-1 to 3
+  std::unique_ptr<Communicator> replicate;  ///< those with the same chunks
+  std::unique_ptr<Communicator> tied;       ///< first and last stage, where both hold a weight
+  std::unique_ptr<Communicator> world;      ///< all ranks
+  Tensor totals;                            ///< StepTotals
+  Tensor scalars;                           ///< StepScalars
+  std::vector<std::vector<Batch>> batches;  ///< device memory of micro-batches, by chunk and activation slot
+
+ private:
+  std::unique_ptr<HazardChecker> hazards_;  ///< watches the device where debug_checks()
 };
 
 }  // namespace llmtrain

@@ -2,6 +2,8 @@
 /// Arena: the allocated memory of a plan.
 #pragma once
 
+#include <string>
+
 #include "llmtrain/backend/device.hpp"
 #include "llmtrain/memory/plan.hpp"
 
@@ -19,6 +21,8 @@ class Arena {
 
   Tensor operator[](Slot slot) const;  ///< dense, of the requested dtype and shape
   const MemoryPlan& plan() const { return plan_; }
+  /// What stands at an address, for messages: "params layers.0.qkv + 256 B".
+  std::string at(const void* address) const;
 
  private:
   void release();

@@ -15,6 +15,7 @@ namespace llmtrain {
 /// Which activations of a block live from forward to backward. The others live in scratch memory while the block runs,
 /// and backward computes them again by the same operations: the same bits.
 struct Keep {
+  bool input = true;      ///< the residual before the first norm; else it is kept elsewhere
   bool stream = true;     ///< the residual before the second norm, and the statistics of both norms
   bool norm_out = true;   ///< outputs of both norms
   bool qkv = true;        ///< and q and k as normed

@@ -17,7 +17,7 @@ class LmHead {
       : shapes_(shapes), stats_(stats), norm_(shapes, config.norm_eps, stats) {}
 
   /// Adds loss and token count to `totals` (StepTotals), the head's gradients to `gradients`, and writes the gradient
-  /// [tokens, hidden] of the incoming stream residual + delta. `delta` becomes their sum, here and below.
+  /// [tokens, hidden] of the incoming stream residual + delta. `delta` becomes their sum, here and below; it may be absent.
   void train(Context& ctx, Tensor gradient, Tensor totals, Tensor residual, Tensor delta, const Batch& batch,
              const HeadParams<Tensor>& weights, const HeadParams<Gradient>& gradients) const;
   /// Adds loss and token count to `totals`.

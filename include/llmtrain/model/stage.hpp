@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Stage: this rank's layers of the model, borrowing weights and gradients lease by lease.
+/// Stage: one contiguous piece of the model, borrowing weights and gradients lease by lease. A pipeline rank has one a
+/// chunk; without a pipeline the piece is the whole model.
 #pragma once
 
 #include <vector>
@@ -7,6 +8,8 @@
 #include "llmtrain/model/block.hpp"
 #include "llmtrain/model/embedding.hpp"
 #include "llmtrain/model/lm_head.hpp"
+#include "llmtrain/model/pieces.hpp"
+#include "llmtrain/model/rope_table.hpp"
 #include "llmtrain/parallel/stores.hpp"
 
 namespace llmtrain {
@@ -18,51 +21,67 @@ struct StageSizes {
   Keep keep;                ///< of each block
 };
 
+/// The stream of one micro-batch at the ends of a stage, [tokens, hidden] each. What a piece has no use for is absent.
+struct StageEnds {
+  Tensor input;   ///< of the first layer; the embedding writes it, or the piece before. Unchanged until after backward
+  Tensor output;  ///< of the last layer, for the piece that follows
+  Tensor gradient;  ///< backward: of the output, then, in place, of the input. The head writes it in forward
+};
+
 class Stage {
  public:
-  /// `config` must be resolved. Requests activations from `plan`. `seed` keys dropout.
-  Stage(const ModelConfig& config, int tensor_rank, int tensor_size, Compute compute, const StageSizes& sizes,
-        MemoryPlan& plan, std::uint64_t seed = 0);
+  /// `config` must be resolved. The piece's leases start at `first_lease` of the rank's table. Requests activations from
+  /// `plan`. `rope` outlives the stage; `seed` keys dropout.
+  Stage(const ModelConfig& config, const ModelPiece& piece, int first_lease, int tensor_rank, int tensor_size,
+        Compute compute, const StageSizes& sizes, const RopeTable& rope, MemoryPlan& plan, std::uint64_t seed = 0);
   Stage(const Stage&) = delete;  // layers refer to shapes_
   Stage& operator=(const Stage&) = delete;
 
-  /// Takes its memory and writes the RoPE table, if there is one (on `stream`).
-  void bind(const Arena& arena, Stream stream);
+  void bind(const Arena& arena) { arena_ = &arena; }
 
-  /// Forward of one micro-batch; runs the head's loss and backward too, and adds loss and tokens to `totals`.
-  void forward(Context& ctx, const Batch& batch, int slot, ParamStore& params, GradStore& grads, Tensor totals);
+  /// Forward of one micro-batch. With the head it runs the head's loss and backward too, and adds loss and tokens to
+  /// `totals`.
+  void forward(Context& ctx, const Batch& batch, int slot, const StageEnds& ends, ParamStore& params, GradStore& grads,
+               Tensor totals);
   /// Backward of the micro-batch whose forward used `slot`.
-  void backward(Context& ctx, const Batch& batch, int slot, ParamStore& params, GradStore& grads);
-  /// Loss and token count alone, without dropout, added to `totals`; uses the activations of slot 0.
-  void evaluate(Context& ctx, const Batch& batch, ParamStore& params, Tensor totals);
-  /// logits [n, vocab of this rank] of the batch's last n tokens; uses the activations of slot 0.
-  void logits(Context& ctx, const Batch& batch, ParamStore& params, Tensor logits);
+  void backward(Context& ctx, const Batch& batch, int slot, const StageEnds& ends, ParamStore& params,
+                GradStore& grads);
+  /// Forward alone, without dropout, in the activations of slot 0. With the head, loss and token count are added to
+  /// `totals`.
+  void evaluate(Context& ctx, const Batch& batch, const StageEnds& ends, ParamStore& params, Tensor totals);
+  /// logits [n, vocab of this rank] of the batch's last n tokens, from a piece that is the whole model; uses the activations
+  /// of slot 0.
+  void logits(Context& ctx, const Batch& batch, const StageEnds& ends, ParamStore& params, Tensor logits);
 
   const LocalShapes& shapes() const { return shapes_; }
 
  private:
-  struct SlotMemory {
-    std::vector<BlockSlots> blocks;
-    Slot gradient;  // [tokens, hidden], of the stream: kept from the head's backward to the stage's
-  };
-  /// The stream after the blocks is the sum of both; [tokens, hidden].
+  /// The stream after the blocks is the sum of both; [tokens, hidden]. Without blocks there is no delta.
   struct StreamParts {
     Tensor residual, delta;
   };
   /// Embedding and blocks. What the result needs besides kept activations is taken from `frame`.
-  StreamParts run_blocks(Context& ctx, ScratchStack::Frame& frame, const Batch& batch, int slot, ParamStore& params);
-  BlockSaved saved(int slot, std::int64_t layer, const Batch& batch) const;
+  StreamParts run_blocks(Context& ctx, ScratchStack::Frame& frame, const Batch& batch, int slot, Tensor input,
+                         ParamStore& params);
+  void hand_on(Context& ctx, Tensor output, const StreamParts& stream) const;
+  /// Activations of the piece's i-th layer.
+  BlockSaved saved(int slot, std::int64_t i, const Batch& batch, Tensor input) const;
+  int embedding_lease() const { return first_lease_; }
+  int block_lease(std::int64_t i) const { return first_lease_ + (piece_.embedding ? 1 : 0) + static_cast<int>(i); }
+  int head_lease() const { return first_lease_ + piece_.leases() - 1; }
 
   ModelConfig config_;
+  ModelPiece piece_;
+  int first_lease_;
   LocalShapes shapes_;
   DType data_;
   DType stats_;
   Embedding embedding_;
   Block block_;  // stateless: one object serves every layer
   LmHead head_;
-  std::vector<SlotMemory> slots_;
-  Slot rope_slot_;
-  Tensor rope_;
+  Keep keep_;
+  std::vector<std::vector<BlockSlots>> slots_;  // by slot and layer of the piece
+  const RopeTable& rope_;
   const Arena* arena_ = nullptr;
 };
 

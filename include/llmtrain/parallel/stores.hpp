@@ -19,36 +19,57 @@
 
 namespace llmtrain {
 
+/// This rank's coordinates, as far as the stores need them.
+struct StorePlace {
+  int tensor_rank = 0;
+  int tensor_size = 1;
+  bool sequence = false;  ///< tensor ranks share the tokens
+  int shards = 1;         ///< ranks that ZeRO shards over
+  ChunkPlace chunk;
+};
+
 /// What both stores derive everything from: the table, this rank's layouts, and the data-parallel cut.
 struct StoreShape {
   const ParamTable* table = nullptr;
   std::vector<StorageLayout> layouts;  ///< one a storage
-  int zero = 0;
-  int shard_rank = 0;
-  int shards = 1;
+  StorePlace place;
+  int zero = 0;               ///< 0 in a shard group of one
   DType data = DType::fp32;   ///< of weights
   DType stats = DType::fp32;  ///< of gradients and masters
 
-  StoreShape(const ParamTable& params, int tensor_rank, int tensor_size, int zero_level, int shard_index,
-             int shard_count, DType data_type, DType stats_type);
+  StoreShape(const ParamTable& params, const StorePlace& where, int zero_level, DType data_type, DType stats_type);
 
   int storages() const { return static_cast<int>(layouts.size()); }
+  const StorageSpec& spec(int storage) const { return table->storages[static_cast<std::size_t>(storage)]; }
+  const StorageLayout& layout(int storage) const { return layouts[static_cast<std::size_t>(storage)]; }
   /// This rank's chunk of a storage's flat array.
   Tensor own_chunk(int storage, Tensor flat) const;
   /// The part this rank updates: its chunk, or everything under ZeRO-0. The same view of any flat array of the storage.
   Tensor updated(int storage, Tensor flat) const { return zero == 0 ? flat : own_chunk(storage, flat); }
   /// First element of updated() in the flat array.
   std::int64_t updated_begin(int storage) const;
+  /// Parts of the own chunk that this rank counts in norms.
+  std::vector<Span> counted(int storage) const { return counted_spans(spec(storage), layout(storage), place.chunk); }
   /// [rows, cols], or [n] for 1-D parameters, inside the flat array.
   Tensor shaped(int storage, Tensor flat) const;
+};
+
+/// The groups that stores communicate in; null for a group of one.
+struct StoreGroups {
+  Communicator* data = nullptr;       ///< all data-parallel ranks; used under ZeRO-0 alone
+  Communicator* shard = nullptr;      ///< ranks that share a storage's chunks
+  Communicator* replicate = nullptr;  ///< ranks with the same chunk
+  Communicator* tensor = nullptr;
+  Communicator* kv = nullptr;    ///< tensor ranks with the same K and V heads, where these are some but not all
+  Communicator* tied = nullptr;  ///< first and last pipeline stage, which hold a tied weight both
 };
 
 /// Weights: whole on every rank (ZeRO-0 and 1). Where weights are as precise as masters they are one and the same.
 class ParamStore {
  public:
   ParamStore(const StoreShape& shape, MemoryPlan& plan);
-  /// Views into `arena`; `shard` is null when nothing is gathered.
-  void bind(const Arena& arena, Communicator* shard);
+  /// Views into `arena`.
+  void bind(const Arena& arena, const StoreGroups& groups);
 
   /// Weights of a lease, ready on `stream`; the lease that follows is gathered meanwhile.
   std::span<const Tensor> acquire(int lease, Stream stream);
@@ -86,25 +107,28 @@ class ParamStore {
 class GradStore {
  public:
   GradStore(const StoreShape& shape, MemoryPlan& plan, std::int64_t bucket);
-  void bind(const Arena& arena, Communicator* data);
+  void bind(const Arena& arena, const StoreGroups& groups);
 
   /// Accumulators start afresh; `micro_batches` commits of each lease will follow.
   void begin_step(std::int64_t micro_batches);
   std::span<const Gradient> open(int lease);
   /// The lease's contribution of one micro-batch is complete on `stream`; the last one sends it off.
   void commit(int lease, Stream stream);
+  /// Adds up what tensor ranks and the stages of a tied weight hold in parts; once a step, on the updated ranges alone.
   /// Work on `stream` after this sees reduced gradients.
   void finish(Stream stream);
 
   /// Reduced gradient that this rank updates with.
   Tensor updated(int storage) const { return shape_.updated(storage, flat_[static_cast<std::size_t>(storage)]); }
-  /// This rank's chunk of the reduced gradient: each element is in exactly one rank's chunk (norms, dumps).
+  /// This rank's chunk of the reduced gradient; shape.counted() says which parts of it norms take.
   Tensor own_chunk(int storage) const { return shape_.own_chunk(storage, flat_[static_cast<std::size_t>(storage)]); }
   /// The whole flat accumulator; reduced in all its chunks only under ZeRO-0 or in a group of one.
   Tensor flat(int storage) const { return flat_[static_cast<std::size_t>(storage)]; }
 
  private:
   void reduce(int storage, Event ready);
+  void sum_over_holders(Stream stream);
+  void sum_over_stages(Stream stream);
 
   const StoreShape& shape_;
   std::int64_t bucket_;
@@ -115,7 +139,7 @@ class GradStore {
   std::vector<bool> touched_;       // by storage: has a first contribution this step
   std::vector<Gradient> opened_;
   std::vector<Event> arrivals_;
-  Communicator* data_ = nullptr;
+  StoreGroups groups_;
 };
 
 }  // namespace llmtrain

@@ -50,6 +50,29 @@ struct SectionRange {
 /// The section parts inside elements [begin, end) of the flat local array, in order, padding left out.
 std::vector<SectionRange> section_ranges(const StorageLayout& layout, std::int64_t begin, std::int64_t end);
 
+/// This rank's place among the ranks that store a tensor rank's storages.
+struct ChunkPlace {
+  int shard = 0;    ///< whose chunk of the flat array is its own
+  int replica = 0;  ///< which of the equal copies of that chunk
+};
+
+/// The section parts of this rank's own chunk that it counts in norms and writes to files, at offsets from the chunk's
+/// start: over all ranks of a world each true element is in exactly one list, whatever the ZeRO level.
+std::vector<SectionRange> counted_ranges(const StorageSpec& storage, const StorageLayout& layout, ChunkPlace place);
+
+/// Elements [begin, begin + count) of a flat array.
+struct Span {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
+/// counted_ranges without regard to sections: what lies side by side is one span.
+std::vector<Span> counted_spans(const StorageSpec& storage, const StorageLayout& layout, ChunkPlace place);
+
+/// Whether the ranks that hold this slice have partial gradients, which add up to the full one. `sequence`: the tensor
+/// ranks share tokens.
+bool has_partial_gradient(const Section& section, const SectionSlice& slice, bool sequence);
+
 /// A rectangle of a row-major matrix.
 struct Box {
   std::int64_t row = 0;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,20 @@ namespace llmtrain {
 
 /// Axis of a section's [rows, cols] that tensor parallelism cuts.
 enum class SplitAxis { none, rows, cols };
+
+/// What the gradient of a section sums over on one of several tensor ranks that hold the same values.
+enum class GradientOver {
+  whole,   ///< everything: each holder computes the full gradient
+  tokens,  ///< the rank's tokens: partial under sequence parallelism, else the full gradient
+  heads,   ///< the rank's heads: partial
+};
+
+/// Which copy of a weight that two pipeline stages hold.
+enum class TiedCopy {
+  none,   ///< no other stage holds it
+  first,  ///< the first stage's: the one that counts
+  last,   ///< the last stage's
+};
 
 /// How a section's values start.
 struct Init {
@@ -30,6 +45,7 @@ struct Section {
   std::int64_t units = 0;
   /// Rows as stored over all ranks (vocabulary padding); 0: as many as in `shape`. Padding rows are zero.
   std::int64_t padded_rows = 0;
+  GradientOver gradient_over = GradientOver::whole;
 
   std::int64_t rows() const { return shape[0]; }
   std::int64_t cols() const { return shape.size() > 1 ? shape[1] : 1; }
@@ -41,6 +57,7 @@ struct StorageSpec {
   std::string name;  ///< e.g. "layers.0.qkv"
   std::vector<Section> sections;
   bool decay = true;  ///< weight decay applies (matrices)
+  TiedCopy tied = TiedCopy::none;
 };
 
 /// Storage tensors that come and go together: one block, the embedding, or the head.
@@ -54,6 +71,8 @@ struct ParamTable {
   std::vector<LeaseSpec> leases;
 
   std::int64_t parameters() const;  ///< true elements, each tied weight once
+  /// The table of a rank that holds these leases alone, in this order.
+  ParamTable part(std::span<const int> leases) const;
 };
 
 /// Dataset path of a section in checkpoints and dumps: "model.norm.weight" -> "/model/norm/weight".

@@ -10,13 +10,14 @@
 #include "device.hpp"
 #include "in_flight_check.hpp"
 #include "llmtrain/backend/communicator.hpp"
+#include "llmtrain/backend/hazards.hpp"
 
 namespace llmtrain {
 
 class Exchange;
 
 struct CpuCommunicatorOptions {
-  bool check_in_flight = in_flight_check_default();
+  bool check_in_flight = debug_checks();
   std::int64_t max_message = std::int64_t{1} << 30;  ///< bytes; longer messages are cut
 };
 
@@ -33,8 +34,6 @@ class CpuCommunicator final : public Communicator {
   ~CpuCommunicator() override;
   CpuCommunicator(const CpuCommunicator&) = delete;
   CpuCommunicator& operator=(const CpuCommunicator&) = delete;
-
-  void set_observer(OpObserver* observer) { observer_ = observer; }
 
   bool advance();  ///< as far as possible without blocking; true if anything moved
   bool has_completed(std::uint64_t sequence) const { return completed_ >= sequence; }

@@ -3,6 +3,7 @@
 #include "device.hpp"
 
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
@@ -19,7 +20,12 @@ namespace llmtrain {
 
 namespace {
 
-constexpr int slot_shift = 40;  // an event id is (slot + 1) << 40 | sequence; 2^40 batches outlast any run
+// An event id is (slot + 1) << 40 | sequence for a batch, the mark | number for a record; 2^40 of either outlast any run.
+constexpr int slot_shift = 40;
+constexpr std::uint64_t recorded = std::uint64_t{1} << 63;
+
+/// Segments of at least one such page ask for them: matrix products walk down columns, a small page for every row.
+constexpr std::int64_t huge_page = std::int64_t{2} << 20;
 
 /// Bytes the system can give without swapping; a large number where it does not say.
 std::int64_t available_memory() {
@@ -48,11 +54,7 @@ void in_parallel(std::int64_t bytes, PartFunction part) {
 
 void CpuDevice::Boundary::on_operation(const OpNote& note) {
   device_.progress();
-  if (device_.observer_ != nullptr) device_.observer_->on_operation(note);
-}
-
-void CpuDevice::Boundary::on_collective(const CollectiveNote& note) {
-  if (device_.observer_ != nullptr) device_.observer_->on_collective(note);
+  if (device_.observer() != nullptr) device_.observer()->on_operation(note);
 }
 
 CpuDevice::CpuDevice(int threads, KernelsFactory make_kernels) : threads_(threads), make_kernels_(make_kernels) {
@@ -83,23 +85,16 @@ Kernels& CpuDevice::kernels() {
   return *kernels_;
 }
 
-void CpuDevice::set_observer(OpObserver* observer) {
-  observer_ = observer;
-  for (CpuCommunicator* communicator : communicators_) {
-    if (communicator != nullptr) communicator->set_observer(observer);
-  }
-}
-
 Stream CpuDevice::make_stream(const std::string&) { return {this, streams_++}; }
 
-Event CpuDevice::record(Stream) {
+Event CpuDevice::do_record(Stream) {
   progress();
-  return {this, 0};  // whatever was issued on a stream has been done at once
+  return {this, ++records_ | recorded};  // whatever was issued on a stream has been done at once
 }
 
-void CpuDevice::wait(Stream, Event event) { complete(event); }
+void CpuDevice::do_wait(Stream, Event event) { complete(event); }
 
-void CpuDevice::synchronize(Stream) { progress(); }
+void CpuDevice::do_synchronize(Stream) { progress(); }
 
 // Memory is zeroed by all threads, each its part: pages land on the NUMA node of the thread that will mostly use them, and
 // a machine that is too small shows itself here and not in the middle of a step.
@@ -107,7 +102,14 @@ void* CpuDevice::allocate(std::int64_t bytes, MemorySpace) {
   LLMTRAIN_CHECK(bytes >= 0);
   if (bytes > available_memory()) return nullptr;
   void* pointer = nullptr;
-  if (posix_memalign(&pointer, 256, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 256))) != 0) return nullptr;
+  const bool large = bytes >= huge_page;
+  const std::int64_t alignment = large ? huge_page : 256;
+  const auto size =
+      static_cast<std::size_t>((std::max<std::int64_t>(bytes, 1) + alignment - 1) / alignment * alignment);
+  if (posix_memalign(&pointer, static_cast<std::size_t>(alignment), size) != 0) return nullptr;
+#if defined(__linux__)
+  if (large) madvise(pointer, size, MADV_HUGEPAGE);  // a wish: where it is not granted, pages stay small
+#endif
   in_parallel(bytes, [&](std::int64_t begin, std::int64_t count) {
     std::memset(static_cast<char*>(pointer) + begin, 0, static_cast<std::size_t>(count));
   });
@@ -116,16 +118,14 @@ void* CpuDevice::allocate(std::int64_t bytes, MemorySpace) {
 
 void CpuDevice::release(void* pointer, MemorySpace) { std::free(pointer); }
 
-void CpuDevice::upload(Stream, Tensor destination, const void* source) {
-  LLMTRAIN_CHECK(destination.is_dense());
+void CpuDevice::do_upload(Stream, Tensor destination, const void* source) {
   in_parallel(destination.bytes(), [&](std::int64_t begin, std::int64_t count) {
     std::memcpy(static_cast<char*>(destination.data) + begin, static_cast<const char*>(source) + begin,
                 static_cast<std::size_t>(count));
   });
 }
 
-void CpuDevice::download(Stream, void* destination, Tensor source) {
-  LLMTRAIN_CHECK(source.is_dense());
+void CpuDevice::do_download(Stream, void* destination, Tensor source) {
   in_parallel(source.bytes(), [&](std::int64_t begin, std::int64_t count) {
     std::memcpy(static_cast<char*>(destination) + begin, static_cast<const char*>(source.data) + begin,
                 static_cast<std::size_t>(count));
@@ -133,9 +133,7 @@ void CpuDevice::download(Stream, void* destination, Tensor source) {
 }
 
 std::unique_ptr<Communicator> CpuDevice::make_communicator(const Group& group, Tensor workspace) {
-  auto communicator = std::make_unique<CpuCommunicator>(*this, group, workspace, CpuCommunicatorOptions{});
-  communicator->set_observer(observer_);
-  return communicator;
+  return std::make_unique<CpuCommunicator>(*this, group, workspace, CpuCommunicatorOptions{});
 }
 
 bool CpuDevice::progress() {
@@ -158,7 +156,7 @@ Event CpuDevice::event_of(int slot, std::uint64_t sequence) {
 }
 
 CpuCommunicator* CpuDevice::communicator_of(Event event) const {
-  if (event.id == 0) return nullptr;
+  if (event.id == 0 || (event.id & recorded) != 0) return nullptr;
   const std::uint64_t slot = (event.id >> slot_shift) - 1;
   LLMTRAIN_CHECK(event.device == this && slot < communicators_.size());
   return communicators_[slot];

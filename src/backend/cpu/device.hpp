@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// CpuDevice: the processor as a Device. Operations run at once on the calling thread (and its OpenMP team), so the only
-/// work that can be pending is communication; an Event is a handle to one batch of a communicator, or null.
+/// work that can be pending is communication; an Event is a handle to one batch of a communicator, or has
+/// happened.
 #pragma once
 
 #include <cstdint>
@@ -36,17 +37,10 @@ class CpuDevice final : public Device {
   std::string caution(DType precision) const override;
 
   Kernels& kernels() override;
-  void set_observer(OpObserver* observer) override;
 
   Stream make_stream(const std::string& name) override;
-  Event record(Stream stream) override;
-  void wait(Stream stream, Event event) override;
-  void synchronize(Stream stream) override;
-
   void* allocate(std::int64_t bytes, MemorySpace space) override;
   void release(void* pointer, MemorySpace space) override;
-  void upload(Stream stream, Tensor destination, const void* source) override;
-  void download(Stream stream, void* destination, Tensor source) override;
   std::unique_ptr<Communicator> make_communicator(const Group& group, Tensor workspace) override;
 
   /// Advances every communicator without blocking; true if anything moved.
@@ -66,20 +60,26 @@ class CpuDevice final : public Device {
    public:
     explicit Boundary(CpuDevice& device) : device_(device) {}
     void on_operation(const OpNote& note) override;
-    void on_collective(const CollectiveNote& note) override;
+    void on_batch(const BatchNote&) override {}  // communicators tell the device's observer themselves
 
    private:
     CpuDevice& device_;
   };
 
+  void do_observe(OpObserver*) override {}  // the boundary asks the device
+  Event do_record(Stream stream) override;
+  void do_wait(Stream stream, Event event) override;
+  void do_synchronize(Stream stream) override;
+  void do_upload(Stream stream, Tensor destination, const void* source) override;
+  void do_download(Stream stream, void* destination, Tensor source) override;
   CpuCommunicator* communicator_of(Event event) const;
 
   int threads_;
   KernelsFactory make_kernels_;
   std::unique_ptr<Kernels> kernels_;
   Boundary boundary_{*this};
-  OpObserver* observer_ = nullptr;
   int streams_ = 0;
+  std::uint64_t records_ = 0;
   std::vector<CpuCommunicator*> communicators_;  ///< by slot; null once destroyed, and slots are not used again
 };
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 
 namespace llmtrain {
@@ -34,16 +33,6 @@ bool all_unknown(const std::byte* begin, const std::byte* end) {
 std::byte* bytes_of(const Tensor& tensor) { return static_cast<std::byte*>(tensor.data); }
 
 }  // namespace
-
-bool in_flight_check_default() {
-  const char* setting = std::getenv("LLMTRAIN_CHECK_IN_FLIGHT");
-  if (setting != nullptr) return std::strcmp(setting, "0") != 0;
-#ifdef NDEBUG
-  return false;
-#else
-  return true;
-#endif
-}
 
 bool memory_overlaps(const Tensor& a, const Tensor& b) {
   return a.bytes() > 0 && b.bytes() > 0 && bytes_of(a) < bytes_of(b) + b.bytes() &&

@@ -10,9 +10,6 @@
 
 namespace llmtrain {
 
-/// True in debug builds; the environment variable LLMTRAIN_CHECK_IN_FLIGHT (0 or 1) decides otherwise.
-bool in_flight_check_default();
-
 /// Whether two dense tensors share a byte.
 bool memory_overlaps(const Tensor& a, const Tensor& b);
 

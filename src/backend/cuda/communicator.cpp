@@ -122,16 +122,16 @@ void NcclCommunicator::issue(const Op& op) const {
 }
 
 Event NcclCommunicator::do_submit(std::span<const Op> ops, Event ready) {
-  if (ready.device != nullptr) cuda_.wait(stream_, ready);
+  cuda_.follow(stream_, ready);
   if (size() == 1) {
     for (const Op& op : ops) copy_to_itself(op);
-    return cuda_.record(stream_);
+    return cuda_.mark(stream_);
   }
   check();
   settle(ncclGroupStart(), "ncclGroupStart");
   for (const Op& op : ops) issue(op);
   settle(ncclGroupEnd(), "a batch of collectives");
-  return cuda_.record(stream_);
+  return cuda_.mark(stream_);
 }
 
 }  // namespace llmtrain

@@ -20,7 +20,6 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  void set_observer(OpObserver* observer) { observer_ = observer; }
   void check();  ///< throws if NCCL has met an error in the background
 
  private:

@@ -114,15 +114,13 @@ double CudaDevice::peak_flops(DType precision, std::string* formula) const {
   return peak;
 }
 
-void CudaDevice::set_observer(OpObserver* observer) {
-  observer_ = observer;
-  kernels_->set_observer(observer);
-  for (NcclCommunicator* communicator : communicators_) communicator->set_observer(observer);
+void CudaDevice::do_observe(OpObserver* observer) {
+  if (profile_ == nullptr) kernels_->set_observer(observer);
 }
 
 Stream CudaDevice::make_stream(const std::string&) { return {this, streams_.add()}; }
 
-Event CudaDevice::record(Stream stream) {
+Event CudaDevice::do_record(Stream stream) {
   Mark& mark = marks_[++recorded_ % mark_count];
   // An Event that is as old as the ring must have happened, for its CUDA event is used again.
   if (mark.id != 0) check_cuda(cudaEventSynchronize(mark.event), "cudaEventSynchronize");
@@ -131,15 +129,15 @@ Event CudaDevice::record(Stream stream) {
   return {this, recorded_};
 }
 
-void CudaDevice::wait(Stream stream, Event event) {
-  if (event.id == 0) return;
+void CudaDevice::do_wait(Stream stream, Event event) {
+  if (event.device == nullptr) return;
   const Mark& mark = marks_[event.id % mark_count];
   if (mark.id != event.id) return;  // happened long ago
   check_cuda(cudaStreamWaitEvent(streams_[stream], mark.event, 0), "cudaStreamWaitEvent");
 }
 
 // Polled, so that a communicator whose peer has failed ends the wait.
-void CudaDevice::synchronize(Stream stream) {
+void CudaDevice::do_synchronize(Stream stream) {
   while (true) {
     const cudaError_t status = cudaStreamQuery(streams_[stream]);
     if (status == cudaSuccess) break;
@@ -182,8 +180,7 @@ void CudaDevice::release(void* pointer, MemorySpace space) {
   }
 }
 
-void CudaDevice::upload(Stream stream, Tensor destination, const void* source) {
-  LLMTRAIN_CHECK(destination.is_dense());
+void CudaDevice::do_upload(Stream stream, Tensor destination, const void* source) {
   for (std::int64_t begin = 0; begin < destination.bytes(); begin += staging_bytes) {
     const auto count = static_cast<std::size_t>(std::min(staging_bytes, destination.bytes() - begin));
     Staging& slot = staging_[next_staging_++ % staging_.size()];
@@ -196,8 +193,7 @@ void CudaDevice::upload(Stream stream, Tensor destination, const void* source) {
   }
 }
 
-void CudaDevice::download(Stream stream, void* destination, Tensor source) {
-  LLMTRAIN_CHECK(source.is_dense());
+void CudaDevice::do_download(Stream stream, void* destination, Tensor source) {
   if (source.bytes() == 0) return;
   check_cuda(cudaMemcpyAsync(destination, source.data, static_cast<std::size_t>(source.bytes()), cudaMemcpyDeviceToHost,
                              streams_[stream]),
@@ -205,9 +201,7 @@ void CudaDevice::download(Stream stream, void* destination, Tensor source) {
 }
 
 std::unique_ptr<Communicator> CudaDevice::make_communicator(const Group& group, Tensor) {
-  auto communicator = std::make_unique<NcclCommunicator>(*this, group);
-  communicator->set_observer(observer_);
-  return communicator;
+  return std::make_unique<NcclCommunicator>(*this, group);
 }
 
 }  // namespace llmtrain

@@ -36,25 +36,27 @@ class CudaDevice final : public Device {
   double peak_flops(DType precision, std::string* formula) const override;
 
   Kernels& kernels() override { return *kernels_; }
-  void set_observer(OpObserver* observer) override;
 
   Stream make_stream(const std::string& name) override;
-  Event record(Stream stream) override;
-  void wait(Stream stream, Event event) override;
-  void synchronize(Stream stream) override;
-
   void* allocate(std::int64_t bytes, MemorySpace space) override;
   void release(void* pointer, MemorySpace space) override;
-  void upload(Stream stream, Tensor destination, const void* source) override;
-  void download(Stream stream, void* destination, Tensor source) override;
   std::unique_ptr<Communicator> make_communicator(const Group& group, Tensor workspace) override;
 
-  // What communicators ask of the device.
+  // What communicators ask of the device; it is the batch that the observer is told of.
+  Event mark(Stream stream) { return do_record(stream); }
+  void follow(Stream stream, Event event) { do_wait(stream, event); }
   cudaStream_t native(Stream stream) const { return streams_[stream]; }
   void attach(NcclCommunicator* communicator) { communicators_.push_back(communicator); }
   void detach(NcclCommunicator* communicator) { std::erase(communicators_, communicator); }
 
  private:
+  void do_observe(OpObserver* observer) override;
+  Event do_record(Stream stream) override;
+  void do_wait(Stream stream, Event event) override;
+  void do_synchronize(Stream stream) override;
+  void do_upload(Stream stream, Tensor destination, const void* source) override;
+  void do_download(Stream stream, void* destination, Tensor source) override;
+
   /// CUDA events are used in a ring; `id` is that of the last Event made from one.
   struct Mark {
     cudaEvent_t event = nullptr;
@@ -75,7 +77,6 @@ class CudaDevice final : public Device {
   std::uint64_t recorded_ = 0;
   std::array<Staging, 4> staging_;
   std::size_t next_staging_ = 0;
-  OpObserver* observer_ = nullptr;
   std::unique_ptr<OperationProfile> profile_;  ///< null unless asked for
   std::vector<NcclCommunicator*> communicators_;
 };

@@ -48,7 +48,7 @@ void OperationProfile::mark(Mark mark) {
 }
 
 void OperationProfile::on_operation(const OpNote& note) {
-  std::string name = note.name;
+  std::string name = *note.form != 0 ? fmt::format("{} {}", note.name, note.form) : note.name;
   if (!note.writes.empty()) {
     const Tensor& t = note.writes[0];
     name += " " + t.describe();

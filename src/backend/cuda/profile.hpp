@@ -23,7 +23,7 @@ class OperationProfile final : public OpObserver {
   OperationProfile& operator=(const OperationProfile&) = delete;
 
   void on_operation(const OpNote& note) override;
-  void on_collective(const CollectiveNote&) override {}
+  void on_batch(const BatchNote&) override {}
   void end_step(Stream stream);  ///< the host has waited for the stream
 
  private:

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The trace back end: a device that computes nothing, so that the plan of any rank of any world can be made anywhere.
-#include <algorithm>
-#include <vector>
-
 #include "kernels.hpp"
 #include "llmtrain/backend/communicator.hpp"
 #include "llmtrain/backend/observer.hpp"
@@ -14,19 +11,6 @@ namespace {
 // Tensors point from here on: beyond the user addresses of x86-64 and AArch64 (2^47 and 2^48, or 2^52), so that reading one
 // is a fault and not a wrong number.
 constexpr std::uintptr_t first_address = std::uintptr_t{1} << 52;
-
-class TraceDevice;
-
-class TraceCommunicator final : public Communicator {
- public:
-  TraceCommunicator(TraceDevice& device, const Group& group);
-  ~TraceCommunicator() override;
-  void set_observer(OpObserver* observer) { observer_ = observer; }
-
- private:
-  Event do_submit(std::span<const Op> ops, Event ready) override;
-  TraceDevice& trace_;
-};
 
 class TraceDevice final : public Device {
  public:
@@ -44,16 +28,7 @@ class TraceDevice final : public Device {
   }
 
   Kernels& kernels() override { return kernels_; }
-  void set_observer(OpObserver* observer) override {
-    observer_ = observer;
-    kernels_.set_observer(observer);
-    for (TraceCommunicator* communicator : communicators_) communicator->set_observer(observer);
-  }
-
   Stream make_stream(const std::string&) override { return {this, streams_++}; }
-  Event record(Stream) override { return new_event(); }
-  void wait(Stream, Event) override {}
-  void synchronize(Stream) override {}
 
   void* allocate(std::int64_t bytes, MemorySpace) override {
     LLMTRAIN_CHECK(bytes >= 0);
@@ -62,38 +37,35 @@ class TraceDevice final : public Device {
     return reinterpret_cast<void*>(address);
   }
   void release(void*, MemorySpace) override {}
-  void upload(Stream, Tensor destination, const void*) override { LLMTRAIN_CHECK(destination.is_dense()); }
-  void download(Stream, void*, Tensor source) override { LLMTRAIN_CHECK(source.is_dense()); }
 
   std::unique_ptr<Communicator> make_communicator(const Group& group, Tensor) override {
     return std::make_unique<TraceCommunicator>(*this, group);
   }
 
-  Event new_event() { return {this, ++events_}; }
-  void attach(TraceCommunicator* communicator) {
-    communicators_.push_back(communicator);
-    communicator->set_observer(observer_);
-  }
-  void detach(TraceCommunicator* communicator) { std::erase(communicators_, communicator); }
-
  private:
+  class TraceCommunicator final : public Communicator {
+   public:
+    TraceCommunicator(TraceDevice& device, const Group& group) : Communicator(device, group), trace_(device) {}
+
+   private:
+    Event do_submit(std::span<const Op>, Event) override { return trace_.new_event(); }
+    TraceDevice& trace_;
+  };
+
+  void do_observe(OpObserver* observer) override { kernels_.set_observer(observer); }
+  Event do_record(Stream) override { return new_event(); }
+  void do_wait(Stream, Event) override {}
+  void do_synchronize(Stream) override {}
+  void do_upload(Stream, Tensor, const void*) override {}
+  void do_download(Stream, void*, Tensor) override {}
+  Event new_event() { return {this, ++events_}; }
+
   DeviceKind target_;
   TraceKernels kernels_;
-  OpObserver* observer_ = nullptr;
-  std::vector<TraceCommunicator*> communicators_;
   int streams_ = 0;
   std::uint64_t events_ = 0;
   std::uintptr_t next_address_ = first_address;
 };
-
-TraceCommunicator::TraceCommunicator(TraceDevice& device, const Group& group)
-    : Communicator(device, group), trace_(device) {
-  trace_.attach(this);
-}
-
-TraceCommunicator::~TraceCommunicator() { trace_.detach(this); }
-
-Event TraceCommunicator::do_submit(std::span<const Op>, Event) { return trace_.new_event(); }
 
 }  // namespace
 

@@ -23,15 +23,18 @@ void TraceRecorder::on_operation(const OpNote& note) {
                     note.flops});
 }
 
-void TraceRecorder::on_collective(const CollectiveNote& note) {
-  CollectiveTotal& total = collectives_[{note.group->name, note.name}];
-  ++total.calls;
-  total.bytes += std::max(note.destination.bytes(), note.source.bytes());
-  if (!keep_notes_) return;
-  Note kept{note.name, note.group->name, 0, {}, {}, 0};
-  if (note.destination) kept.writes.push_back(note.destination);
-  if (note.source) kept.reads.push_back(note.source);
-  notes_.push_back(std::move(kept));
+void TraceRecorder::on_batch(const BatchNote& batch) {
+  ++batches_[batch.group->name];
+  for (const CollectiveNote& note : batch.collectives) {
+    CollectiveTotal& total = collectives_[{batch.group->name, note.name}];
+    ++total.calls;
+    total.bytes += std::max(note.destination.bytes(), note.source.bytes());
+    if (!keep_notes_) continue;
+    Note kept{note.name, batch.group->name, 0, {}, {}, 0};
+    if (note.destination) kept.writes.push_back(note.destination);
+    if (note.source) kept.reads.push_back(note.source);
+    notes_.push_back(std::move(kept));
+  }
 }
 
 double TraceRecorder::flops() const {
@@ -43,6 +46,7 @@ double TraceRecorder::flops() const {
 void TraceRecorder::clear() {
   operations_.clear();
   collectives_.clear();
+  batches_.clear();
   notes_.clear();
 }
 

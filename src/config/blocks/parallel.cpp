@@ -37,7 +37,8 @@ std::vector<Key> axis_keys(const Rows<P>& row) {
            .also = {"rank_order"}}),
       row("stage_layers", &P::stage_layers,
           {.meaning =
-               "Layers of each pipeline stage (of each chunk of each stage if interleaved); [] = as even as can be.",
+               "Layers of each pipeline stage; of each piece in the model's order if interleaved, dealt out round the "
+               "stages; [] = as even as can be.",
            .range = Range::between(1, 10000),
            .unit = "layers",
            .also = {"pipeline_model_parallel_layout", "layers_per_stage"}}),

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The first steps of one layout and what they gave, whole; so that layouts can be compared.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "llmtrain/data/dataset.hpp"
+#include "llmtrain/data/loader.hpp"
+#include "llmtrain/driver/parts.hpp"
+
+namespace llmtrain {
+
+/// One section of the model, in true global shape, row-major.
+struct SectionValues {
+  std::string name;
+  std::vector<double> values;
+};
+
+/// What a layout computed. Sections are kept on rank 0 only, the rest is known to all ranks.
+struct LayoutNumbers {
+  std::string layout;  ///< e.g. "4 ranks: tensor 2, pipeline 1, data 2 (ZeRO-1)"
+  Compute compute = Compute::fp32;
+  double adam_eps = 0;
+  std::vector<std::string> initial;             ///< digest of each section's weights before step 1
+  std::vector<SectionValues> gradients;         ///< of step 1's mean loss, before clipping
+  std::vector<SectionValues> parameters;        ///< weights after the last step
+  std::vector<double> loss, gradient_norm, lr;  ///< of each step
+  double evaluation = 0;                        ///< mean loss of step 1's data with the weights after the last step
+};
+
+/// A layout to run; the deck must be resolved.
+struct LayoutRun {
+  const Deck& deck;
+  const Place& place;
+  Device& device;
+  std::shared_ptr<const Dataset> data;
+  std::int32_t masked_token = LoaderShape::no_token;
+};
+
+/// Runs steps 1 to `steps` from the initial weights and evaluates. Throws AgreedError(comparison_failed) where ranks of
+/// the layout hold different copies of an element (driver/gather.hpp). Collective over the place's world.
+LayoutNumbers run_layout(const LayoutRun& run, std::int64_t steps);
+
+/// One line: ranks, axes, ZeRO, schedule.
+std::string layout_text(const Deck& deck, const Topology& topology);
+
+}  // namespace llmtrain

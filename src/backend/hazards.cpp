@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Clocks, byte ranges and the message of a hazard.
+#include "llmtrain/backend/hazards.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "llmtrain/base/error.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+/// First byte of a tensor and the one after its last, gaps included.
+std::pair<std::uintptr_t, std::uintptr_t> bytes_of(const Tensor& tensor) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data);
+  if (tensor.numel() == 0) return {begin, begin};
+  const std::int64_t elements = (tensor.rows() - 1) * tensor.leading + tensor.cols();
+  return {begin, begin + static_cast<std::uintptr_t>(elements * size_of(tensor.dtype))};
+}
+
+}  // namespace
+
+bool debug_checks() {
+  const char* setting = std::getenv("LLMTRAIN_CHECK_IN_FLIGHT");
+  if (setting != nullptr) return std::strcmp(setting, "0") != 0;
+#ifdef NDEBUG
+  return false;
+#else
+  return true;
+#endif
+}
+
+void HazardChecker::join(Clock& clock, const Clock& other) {
+  clock.resize(std::max(clock.size(), other.size()));
+  for (std::size_t i = 0; i < other.size(); ++i) clock[i] = std::max(clock[i], other[i]);
+}
+
+int HazardChecker::new_thread(std::string name) {
+  names_.push_back(std::move(name));
+  clocks_.emplace_back();
+  return static_cast<int>(names_.size()) - 1;
+}
+
+int HazardChecker::thread_of(Stream stream) {
+  const auto [at, fresh] = streams_.try_emplace(stream.id, 0);
+  if (fresh) at->second = new_thread(fmt::format("stream {}", stream.id));
+  return at->second;
+}
+
+int HazardChecker::thread_of(const Group* group) {
+  const auto [at, fresh] = groups_.try_emplace(group, 0);
+  if (fresh) at->second = new_thread(fmt::format("group '{}'", group->name));
+  return at->second;
+}
+
+HazardChecker::Access HazardChecker::begin(const char* name, int thread) {
+  const auto at = static_cast<std::size_t>(thread);
+  Clock& clock = clocks_[at];
+  join(clock, host_);
+  clock.resize(std::max(clock.size(), at + 1));
+  return {name, thread, ++clock[at]};
+}
+
+void HazardChecker::on_operation(const OpNote& note) {
+  const Access access = begin(note.name, thread_of(note.stream));
+  for (const Tensor& tensor : note.reads) read(access, tensor);
+  for (const Tensor& tensor : note.writes) write(access, tensor);
+}
+
+void HazardChecker::on_batch(const BatchNote& batch) {
+  const int thread = thread_of(batch.group);
+  if (batch.ready.device != nullptr) join(clocks_[static_cast<std::size_t>(thread)], events_[batch.ready.id]);
+  for (const CollectiveNote& note : batch.collectives) {
+    const Access access = begin(note.name, thread);
+    read(access, note.source);
+    write(access, note.destination);
+  }
+  events_[batch.done.id] = clocks_[static_cast<std::size_t>(thread)];
+}
+
+void HazardChecker::on_record(Stream stream, Event event) {
+  Clock& clock = clocks_[static_cast<std::size_t>(thread_of(stream))];
+  join(clock, host_);
+  events_[event.id] = clock;
+  constexpr std::size_t remembered = 1 << 14;  // events are waited for soon or never
+  if (events_.size() > 2 * remembered) {
+    // Batches and records may be numbered apart, so the older half is found by what events carry.
+    const auto age = [](const Clock& c) {
+      std::uint64_t sum = 0;
+      for (const std::uint64_t time : c) sum += time;
+      return sum;
+    };
+    std::vector<std::uint64_t> ages;
+    for (const auto& [id, c] : events_) ages.push_back(age(c));
+    std::nth_element(ages.begin(), ages.begin() + remembered, ages.end());
+    std::erase_if(events_, [&](const auto& entry) { return age(entry.second) < ages[remembered]; });
+  }
+}
+
+void HazardChecker::on_wait(Stream stream, Event event) {
+  if (event.device == nullptr) return;
+  join(clocks_[static_cast<std::size_t>(thread_of(stream))], events_[event.id]);
+}
+
+void HazardChecker::on_synchronize(Stream stream) { join(host_, clocks_[static_cast<std::size_t>(thread_of(stream))]); }
+
+HazardChecker::Ranges::iterator HazardChecker::split(std::uintptr_t at) {
+  const auto next = ranges_.lower_bound(at);
+  if (next != ranges_.end() && next->first == at) return next;
+  if (next == ranges_.begin()) return next;
+  const auto before = std::prev(next);
+  if (before->second.end <= at) return next;
+  Range tail = before->second;
+  before->second.end = at;
+  return ranges_.emplace_hint(next, at, std::move(tail));
+}
+
+std::pair<HazardChecker::Ranges::iterator, HazardChecker::Ranges::iterator> HazardChecker::cover(std::uintptr_t begin,
+                                                                                                 std::uintptr_t end) {
+  split(end);
+  const auto first = split(begin);
+  auto at = first;
+  std::uintptr_t reached = begin;
+  auto result = ranges_.end();
+  while (reached < end) {
+    if (at == ranges_.end() || at->first > reached) {  // nobody was here yet
+      const std::uintptr_t until = at == ranges_.end() ? end : std::min(end, at->first);
+      at = ranges_.emplace_hint(at, reached, Range{until, {}, {}});
+    }
+    if (result == ranges_.end()) result = at;
+    reached = at->second.end;
+    ++at;
+  }
+  return {result, at};
+}
+
+void HazardChecker::read(const Access& access, const Tensor& tensor) {
+  const auto [begin, end] = bytes_of(tensor);
+  if (begin == end) return;
+  ++accesses_;
+  const auto [first, last] = cover(begin, end);
+  for (auto at = first; at != last; ++at) {
+    require_order(at->second.writer, "written", access, "reads", at->first);
+    std::vector<Access>& readers = at->second.readers;
+    const auto own =
+        std::find_if(readers.begin(), readers.end(), [&](const Access& r) { return r.thread == access.thread; });
+    if (own == readers.end()) {
+      readers.push_back(access);
+    } else {
+      *own = access;
+    }
+  }
+}
+
+void HazardChecker::write(const Access& access, const Tensor& tensor) {
+  const auto [begin, end] = bytes_of(tensor);
+  if (begin == end) return;
+  ++accesses_;
+  const auto [first, last] = cover(begin, end);
+  for (auto at = first; at != last; ++at) {
+    require_order(at->second.writer, "written", access, "writes", at->first);
+    for (const Access& reader : at->second.readers) require_order(reader, "read", access, "writes", at->first);
+  }
+  ranges_.erase(std::next(first), last);
+  first->second = {end, access, {}};
+}
+
+void HazardChecker::require_order(const Access& earlier, const char* what, const Access& later, const char* how,
+                                  std::uintptr_t address) const {
+  if (earlier.name == nullptr) return;
+  const Clock& clock = clocks_[static_cast<std::size_t>(later.thread)];
+  const auto at = static_cast<std::size_t>(earlier.thread);
+  if (at < clock.size() && clock[at] >= earlier.time) return;
+  fail(ExitCode::internal,
+       "hazard: {} {} {} while it may still be {} by {}: no event orders the two; please report this with the deck and "
+       "the command",
+       describe(later), how,
+       namer_ ? namer_(reinterpret_cast<const void*>(address)) : fmt::format("memory at {:#x}", address), what,
+       describe(earlier));
+}
+
+std::string HazardChecker::describe(const Access& access) const {
+  return fmt::format("{} (operation {} of {})", access.name, access.time,
+                     names_[static_cast<std::size_t>(access.thread)]);
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Builds a layout, runs it, puts its sections together and takes it down again.
+#include "llmtrain/driver/layout_run.hpp"
+
+#include "llmtrain/base/digest.hpp"
+#include "llmtrain/driver/gather.hpp"
+#include "llmtrain/driver/launch.hpp"
+#include "llmtrain/driver/trainer.hpp"
+
+namespace llmtrain {
+
+std::string layout_text(const Deck& deck, const Topology& topology) {
+  const ParallelConfig& p = deck.parallel;
+  const ScheduleConfig& s = deck.schedule;
+  const int ranks = topology.ranks(), data = topology.size(data_axes), shards = topology.size(Axis::shard);
+  std::string text = fmt::format("{} rank{}: tensor {}{}, pipeline {}", ranks, ranks == 1 ? "" : "s", p.tensor,
+                                 p.tensor > 1 && p.sequence ? " with sequence" : "", p.pipeline);
+  if (p.pipeline > 1) {
+    const char* const kind = s.kind == ScheduleKind::gpipe         ? "gpipe"
+                             : s.kind == ScheduleKind::one_f_one_b ? "1f1b"
+                                                                   : "interleaved";
+    text += fmt::format(" ({}{})", kind, s.chunks > 1 ? fmt::format(" of {} chunks", s.chunks) : "");
+  }
+  text += fmt::format(", data {}{} (ZeRO-{}), {} micro-batches of {}", data,
+                      shards < data ? fmt::format(" in shards of {}", shards) : "", p.zero,
+                      s.global_batch / (s.micro_batch * data), s.micro_batch);
+  if (s.recompute == Recompute::block) text += ", blocks computed again";
+  if (s.recompute == Recompute::selective) text += ", parts of blocks computed again";
+  return text;
+}
+
+LayoutNumbers run_layout(const LayoutRun& run, std::int64_t steps) {
+  Deck deck = run.deck;
+  deck.data.eval_batches = 1;
+  const Place& place = run.place;
+  const Measured measured = measure(deck, place.topology, place.rank, run.device.kind());
+  Parts parts(deck, place, run.device, measured.scratch_bytes);
+  const std::unique_ptr<Loader> loader = make_loader(deck, place, run.data, run.masked_token);
+  Timers timers;
+  Trainer trainer(parts, *loader, timers);
+  parts.params.initialise(parts.kernels, parts.stream, static_cast<std::uint64_t>(deck.run.seed));
+
+  LayoutNumbers numbers;
+  numbers.layout = layout_text(deck, place.topology);
+  numbers.compute = deck.precision.compute;
+  numbers.adam_eps = deck.optimizer.eps;
+  const auto keep_in = [&](std::vector<SectionValues>& sections) {
+    return [&](const Section& section, std::span<const double> values) {
+      if (place.rank == 0) sections.push_back({section.name, {values.begin(), values.end()}});
+    };
+  };
+  visit_weights(parts, [&](const Section&, std::span<const double> values) {
+    numbers.initial.push_back(digest_of(values.data(), values.size_bytes()));
+  });
+  const StepTotals totals = trainer.gradients(1);
+  visit_gradients(parts, 1.0 / totals.tokens, keep_in(numbers.gradients));
+  for (std::int64_t n = 1; n <= steps; ++n) {
+    trainer.step(n);
+    const StepScalars scalars = trainer.result();
+    numbers.loss.push_back(scalars.loss);
+    numbers.gradient_norm.push_back(scalars.gradient_norm);
+    numbers.lr.push_back(scalars.lr);
+  }
+  visit_weights(parts, keep_in(numbers.parameters));
+  numbers.evaluation = trainer.evaluate(*loader);
+  return numbers;
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# ranks: 2
+# Resuming where the order of the samples turns: at the end of an epoch and where the samples begin again; runs of no
+# steps, and finished runs that are made longer.
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
+from cli import PROGRAM, check, checkpoints, files, finish, metrics, prepare, run, training_only  # noqa: E402
+
+# 41 documents of 31 bytes and their end: 1,312 tokens, which are 40 samples of 32 + 1 tokens, 5 steps of 8.
+EVEN = ("data.train=[work/even_text_document]", "data.split='1,0,0'")
+
+
+def even_data():
+    lines = (json.dumps({"text": f"document {i:03} of the even data set"[:31].ljust(31)}) for i in range(41))
+    Path("work/even.jsonl").write_text("\n".join(lines) + "\n")
+    subprocess.run([PROGRAM, "preprocess", "--input", "work/even.jsonl", "--output-prefix", "work/even", "--tokenizer",
+                    "bytes", "--append-eod"], check=True, stdin=subprocess.DEVNULL, capture_output=True)
+    check(Path("work/even_text_document.bin").stat().st_size == 2 * 41 * 32, "an epoch ends with a step")
+
+
+def turns():
+    """The last of several epochs is shuffled by itself after step 5; 40 samples begin again after steps 5 and 10."""
+    for name, end, stops, options in (("epoch", 8, (5,), ()), ("again", 12, (5, 10), ("data.samples=40",))):
+        options = (*EVEN, f"run.steps={end}", *options)
+        text = run(2, name, *options)
+        check(("used again in the same order" in text) == (name == "again"), f"{name}: says so if samples come again")
+        for stop in stops:
+            part = f"{name}{stop}"
+            run(2, part, *options, f"run.stop_after={stop}")
+            check(len(metrics(part)) == stop, f"{part}: stopped after step {stop}")
+            run(2, part, *options)
+            check(metrics(part) == metrics(name), f"{part}: metrics as of the uninterrupted run")
+            check(files(part, end) == files(name, end), f"{part}: checkpoint files as of the uninterrupted run")
+
+
+def no_steps():
+    run(2, "none", "run.steps=0")
+    check(checkpoints("none") == ["step-00000000"] and metrics("none") == [], "no steps: the initial state is saved")
+    run(2, "whole")
+    run(2, "none")
+    check(metrics("none") == metrics("whole"), "a run that goes on from the initial state is the whole run")
+    run(2, "negative", "run.steps=-1", code=78)
+
+
+def finished():
+    before = files("whole", 20)
+    run(2, "whole", "run.steps=15")
+    check(files("whole", 20) == before and len(metrics("whole")) == 20, "a shorter horizon undoes nothing")
+    run(2, "whole", "run.steps=24")
+    check(len(metrics("whole")) == 24 and checkpoints("whole")[-1] == "step-00000024", "a longer one goes on")
+    check(training_only("whole")[:20] == training_only("none"), "and leaves the lines before as they were")
+
+
+prepare()
+even_data()
+turns()
+no_steps()
+finished()
+finish()
