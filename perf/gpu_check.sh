@@ -44,15 +44,14 @@ memcheck() {
 
 # The loss of each step of a run
 losses() {
-  python3 - "$1/metrics.jsonl" <<'PY'
-import json, sys
-print(" ".join(f"{json.loads(line)['loss']:.6f}" for line in open(sys.argv[1])))
-PY
+    [ -f "$1/metrics.jsonl" ] || { echo "no losses"; return; }
+  python3 -c 'import json, sys
+print(" ".join("%.6f" % json.loads(line)["loss"] for line in open(sys.argv[1])))' "$1/metrics.jsonl"
 }
 
 small() {
   python3 perf/random_tokens.py "$work/small" --vocab 257 --tokens 200000 --chain
-  local precision device family deck
+  local precision device family deck zero
   for family in llama gpt; do
     [ $family = gpt ] && deck=inputs/gpt.yaml || deck=inputs/demo.yaml
     for precision in fp32 bf16; do
@@ -65,6 +64,13 @@ small() {
     done
   done
   tail -n 5 "$out"/small.llama.fp32.cuda.log
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  for zero in 0 1; do  # two ranks on one GPU
+    part "small.shared.zero$zero" 90 mpirun --oversubscribe --bind-to none -np 2 "$build/llmtrain" inputs/demo.yaml \
+      "data.train=[$work/small]" run.device=cuda run.share_gpu=true precision.compute=fp32 \
+      "run.dir=$work/shared.$zero" run.steps=12 checkpoint.every=0 data.eval_every=0 "parallel.zero=$zero"
+    losses "$work/shared.$zero" | tee "$out/losses.shared.zero$zero"
+  done
 }
 
 # steps_of NAME SECONDS key=value...: times a model on random tokens

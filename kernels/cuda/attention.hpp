@@ -42,6 +42,7 @@ class CudnnAttention {
   bool run(bool backward, cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options,
            Tensor workspace);
 
+  bool deterministic_;
   std::unique_ptr<Graphs> graphs_;  ///< null where the module was built without cuDNN's frontend
   std::string refusal_;
 };

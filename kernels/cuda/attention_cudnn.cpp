@@ -2,14 +2,16 @@
 /// Attention as graphs of cuDNN, through its header-only C++ frontend (github.com/NVIDIA/cudnn-frontend).
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cuda/attention.hpp"
+#include "llmtrain/backend/workspace.hpp"
 
 #ifdef LLMTRAIN_CUDNN_FRONTEND
 
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #include <cudnn_frontend.h>
 
-#include <algorithm>
 #include <map>
 #include <tuple>
 #include <unordered_map>
@@ -176,7 +178,8 @@ struct CudnnAttention::Graphs {
   std::map<Key, Built> built;
 };
 
-CudnnAttention::CudnnAttention(bool deterministic) : graphs_(std::make_unique<Graphs>(deterministic)) {}
+CudnnAttention::CudnnAttention(bool deterministic)
+    : deterministic_(deterministic), graphs_(std::make_unique<Graphs>(deterministic)) {}
 CudnnAttention::~CudnnAttention() = default;
 
 bool CudnnAttention::run(bool backward, cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options,
@@ -203,7 +206,7 @@ bool CudnnAttention::run(bool backward, cudaStream_t stream, const AttentionTens
     if (*tensor) pointers[uid] = tensor->data;
   }
   check_cudnn(cudnnSetStream(graphs_->handle, stream), "cudnnSetStream");
-  const fe::error_t status = built.graph->execute(graphs_->handle, pointers, workspace.data);
+  fe::error_t status = built.graph->execute(graphs_->handle, pointers, workspace.data);
   require(status.is_good(), ExitCode::internal, "cuDNN: attention: {}", status.get_message());
   return true;
 }
@@ -216,7 +219,7 @@ namespace llmtrain {
 
 struct CudnnAttention::Graphs {};
 
-CudnnAttention::CudnnAttention(bool) {}
+CudnnAttention::CudnnAttention(bool deterministic) : deterministic_(deterministic) {}
 CudnnAttention::~CudnnAttention() = default;
 
 bool CudnnAttention::run(bool, cudaStream_t, const AttentionTensors&, const AttentionOptions&, Tensor) {
@@ -235,9 +238,53 @@ bool CudnnAttention::forward(cudaStream_t stream, const AttentionTensors& t, con
   return run(false, stream, t, options, workspace);
 }
 
+namespace {
+
+/// Heads [first, first + count) of `sequences` sequences from number `begin` on.
+Tensor part_of(const Tensor& t, const AttentionShape& shape, std::int64_t begin, std::int64_t sequences,
+               std::int64_t first, std::int64_t count) {
+  return t.rows_at(begin * shape.sequence, sequences * shape.sequence)
+      .cols_at(first * shape.head_dim, count * shape.head_dim)
+      .with_inner({count, shape.head_dim});
+}
+
+std::int64_t largest_divisor(std::int64_t n, std::int64_t limit) {
+  std::int64_t divisor = std::clamp<std::int64_t>(limit, 1, n);
+  while (n % divisor != 0) --divisor;
+  return divisor;
+}
+
+}  // namespace
+
+/// The repeatable algorithm keeps the gradients of all scores: a call is cut into as many sequences, or kv heads of one
+/// sequence, as the workspace has room for.
 bool CudnnAttention::backward(cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options,
                               Tensor workspace) {
-  return run(true, stream, t, options, workspace);
+  if (!deterministic_) return run(true, stream, t, options, workspace);
+  const AttentionShape& shape = options.shape;
+  const std::int64_t group = shape.heads / shape.kv_heads, unit = attention_scores_bytes(shape);
+  const std::int64_t rest = attention_fixed_bytes(shape, DType::fp32), room = workspace.bytes() - rest;
+  AttentionOptions slice = options;
+  slice.shape.kv_heads = largest_divisor(shape.kv_heads, room / unit);
+  slice.shape.heads = slice.shape.kv_heads * group;
+  const bool whole = slice.shape.kv_heads == shape.kv_heads;
+  slice.shape.batch = whole ? largest_divisor(shape.batch, room / unit / shape.kv_heads) : 1;
+  for (std::int64_t begin = 0; begin < shape.batch; begin += slice.shape.batch) {
+    for (std::int64_t first = 0; first < shape.kv_heads; first += slice.shape.kv_heads) {
+      const auto queries = [&](const Tensor& x) {
+        return part_of(x, shape, begin, slice.shape.batch, first * group, slice.shape.heads);
+      };
+      const auto keys = [&](const Tensor& x) {
+        return part_of(x, shape, begin, slice.shape.batch, first, slice.shape.kv_heads);
+      };
+      const Tensor lse = t.lse.rows_at(first * group, slice.shape.heads)
+                             .cols_at(begin * shape.sequence, slice.shape.batch * shape.sequence);
+      const AttentionTensors part{queries(t.q), keys(t.k),      keys(t.v),   queries(t.out), lse,
+                                  t.starts,     queries(t.d_q), keys(t.d_k), keys(t.d_v),    queries(t.d_out)};
+      if (!run(true, stream, part, slice, workspace)) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace llmtrain

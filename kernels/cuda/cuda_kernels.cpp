@@ -12,7 +12,7 @@ namespace llmtrain {
 
 CudaKernels::CudaKernels(const CudaStreams& streams, bool deterministic)
     : streams_(streams),
-      gemm_(std::make_unique<CudaGemm>()),
+      gemm_(std::make_unique<CudaGemm>(deterministic)),
       attention_(std::make_unique<CudnnAttention>(deterministic)) {}
 
 CudaKernels::~CudaKernels() = default;

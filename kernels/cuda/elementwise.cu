@@ -57,20 +57,22 @@ template <class T>
 struct Fill {
   template <int width>
   struct Body {
-    Matrix<T> out;
+    T* out;
+    std::int64_t leading;
     T value;
     __device__ void operator()(std::int64_t r, std::int64_t c) const {
       Pack<T, width> pack;
 #pragma unroll
       for (int i = 0; i < width; ++i) pack.at[i] = value;
-      store_pack(out.at(r, c), pack);
+      store_pack(out + r * leading + c, pack);
     }
   };
 };
 
 template <class T>
 void fill_with(cudaStream_t stream, const Tensor& destination, T value) {
-  for_elements<Fill<T>::template Body, full_width<T>>(stream, "fill", {destination}, Matrix<T>(destination), value);
+  for_elements<Fill<T>::template Body, full_width<T>>(stream, "fill", {destination}, destination.ptr<T>(),
+                                                      destination.leading, value);
 }
 
 /// A tensor as a matrix of bytes, for CUDA's own copies; one row where `dense`.

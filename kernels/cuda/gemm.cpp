@@ -3,6 +3,11 @@
 #include "cuda/gemm.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
 
 #include "llmtrain/base/error.hpp"
 
@@ -101,60 +106,193 @@ class Preference {
 
 }  // namespace
 
-/// The transposed product D^T = op(B)^T op(A)^T: cuBLASLt's first operand is ours second.
+/// The transposed product D^T = op(B)^T op(A)^T: cuBLASLt's first operand is our second.
 struct CudaGemm::Plan {
   explicit Plan(const GemmKey& key)
-      : descriptor(key.data, key.form == GemmForm::nt, key.form == GemmForm::tn),
+      : data(key.data),
+        descriptor(key.data, key.form == GemmForm::nt, key.form == GemmForm::tn),
         first(key.data, key.form == GemmForm::nt ? key.n : key.k, key.form == GemmForm::nt ? key.k : key.n, key.ldb),
         second(key.data, key.form == GemmForm::tn ? key.k : key.m, key.form == GemmForm::tn ? key.m : key.k, key.lda),
         result(key.result, key.m, key.n, key.ldd) {}
 
+  DType data;
   Descriptor descriptor;
   Layout first, second, result;
   cublasLtMatmulAlgo_t algorithm{};
-  std::size_t workspace_bytes = 0;
 };
 
-CudaGemm::CudaGemm() { check_cublas(cublasLtCreate(&handle_), "cublasLtCreate"); }
+/// What one product works on.
+struct CudaGemm::Call {
+  cudaStream_t stream;
+  Tensor d, a, b;
+  Write write;
+  Tensor workspace;
+};
 
-CudaGemm::~CudaGemm() { cublasLtDestroy(handle_); }
+namespace {
 
-const CudaGemm::Plan& CudaGemm::plan_of(const GemmKey& key, std::int64_t workspace_bytes) {
-  std::unique_ptr<Plan>& plan = plans_[key];
-  if (plan != nullptr) [[likely]]
-    return *plan;
-  auto fresh = std::make_unique<Plan>(key);
-  const Preference preference(workspace_bytes, key.alignment);
-  cublasLtMatmulHeuristicResult_t best{};
+/// Products below this many FLOP take the first proposal: they are over before a choice would pay.
+constexpr double tuned_flops = 1e9;
+constexpr int proposal_count = 16;  // of cuBLASLt, in the order of its estimate
+constexpr int finalists = 4;
+
+bool wants_tuning(bool deterministic) {
+  const char* setting = std::getenv("LLMTRAIN_TUNE_GEMM");
+  return !deterministic && (setting == nullptr || std::strcmp(setting, "0") != 0);
+}
+
+std::string gpu_name() {
+  int device = 0;
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  return properties.name;
+}
+
+/// Device memory for as long as a choice takes; null where there is none left.
+class Borrowed {
+ public:
+  explicit Borrowed(std::size_t bytes) {
+    if (cudaMalloc(&data_, bytes) == cudaSuccess) return;
+    cudaGetLastError();
+    data_ = nullptr;
+  }
+  ~Borrowed() { cudaFree(data_); }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+}  // namespace
+
+CudaGemm::CudaGemm(bool deterministic) : tunes_(wants_tuning(deterministic)), choices_(gpu_name()) {
+  check_cublas(cublasLtCreate(&handle_), "cublasLtCreate");
+  check_cuda(cudaEventCreate(&begin_), "cudaEventCreate");
+  check_cuda(cudaEventCreate(&end_), "cudaEventCreate");
+}
+
+CudaGemm::~CudaGemm() {
+  cublasLtDestroy(handle_);
+  cudaEventDestroy(begin_);
+  cudaEventDestroy(end_);
+}
+
+CudaGemm::Algorithms CudaGemm::proposals(const Plan& plan, const GemmKey& key, const Call& call, int count) const {
+  const Preference preference(call.workspace.bytes(), key.alignment);
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(count));
   int found = 0;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, fresh->descriptor, fresh->first, fresh->second, fresh->result,
-                                     fresh->result, preference, 1, &best, &found);
+      cublasLtMatmulAlgoGetHeuristic(handle_, plan.descriptor, plan.first, plan.second, plan.result, plan.result,
+                                     preference, count, results.data(), &found);
   require(status == CUBLAS_STATUS_SUCCESS && found > 0, ExitCode::internal,
           "cuBLASLt has no algorithm for a {} product [{}, {}] x [{}, {}] into {} (aligned to {} bytes): {}",
           name_of(key.data), key.m, key.k, key.k, key.n, name_of(key.result), key.alignment,
           cublasLtGetStatusString(status));
-  fresh->algorithm = best.algo;
-  fresh->workspace_bytes = best.workspaceSize;
-  plan = std::move(fresh);
+  Algorithms algorithms;
+  for (int i = 0; i < found; ++i) {
+    const cublasLtMatmulHeuristicResult_t& result = results[static_cast<std::size_t>(i)];
+    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
+  }
+  LLMTRAIN_CHECK(!algorithms.empty());
+  return algorithms;
+}
+
+cublasLtMatmulAlgo_t CudaGemm::choose(const Plan& plan, const GemmKey& key, const Call& call) {
+  const double flops = 2.0 * static_cast<double>(key.m) * static_cast<double>(key.n) * static_cast<double>(key.k);
+  if (!tunes_ || flops < tuned_flops) return proposals(plan, key, call, 1).front();
+  if (const auto known = choices_.find(key)) {
+    cublasLtMatmulHeuristicResult_t check{};
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle_, plan.descriptor, plan.first, plan.second,
+                                                          plan.result, plan.result, &*known, &check);
+    if (status == CUBLAS_STATUS_SUCCESS && check.workspaceSize <= static_cast<std::size_t>(call.workspace.bytes())) {
+      return *known;
+    }
+  }
+  const cublasLtMatmulAlgo_t best = fastest(plan, key, call, proposals(plan, key, call, proposal_count));
+  choices_.add(key, best);
+  return best;
+}
+
+/// A first round leaves the finalists, a longer one decides. Sums that are there already are kept: the results of timed
+/// products then go to borrowed memory.
+cublasLtMatmulAlgo_t CudaGemm::fastest(const Plan& plan, const GemmKey& key, const Call& call,
+                                       Algorithms candidates) const {
+  const bool keeps = call.write == Write::accumulate;
+  const Borrowed borrowed(keeps ? static_cast<std::size_t>(key.m * key.ldd * size_of(key.result)) : 0);
+  if (keeps && borrowed.data() == nullptr) return candidates.front();
+  void* const result = keeps ? borrowed.data() : call.d.data;
+  const auto keep_best = [&](std::size_t count, int runs) {
+    std::vector<std::pair<double, std::size_t>> order;
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      const double seconds = time(plan, call, candidates[i], result, runs);
+      if (seconds > 0) order.emplace_back(seconds, i);  // false for NaN
+    }
+    std::sort(order.begin(), order.end());
+    Algorithms best;
+    for (std::size_t i = 0; i < std::min(count, order.size()); ++i) best.push_back(candidates[order[i].second]);
+    if (!best.empty()) candidates = std::move(best);
+  };
+  keep_best(finalists, 3);
+  keep_best(1, 9);
+  return candidates.front();
+}
+
+double CudaGemm::time(const Plan& plan, const Call& call, const cublasLtMatmulAlgo_t& algorithm, void* result,
+                      int runs) const {
+  std::vector<float> times;
+  for (int run = 0; run <= runs; ++run) {  // the first is warm-up
+    check_cuda(cudaEventRecord(begin_, call.stream), "cudaEventRecord");
+    if (multiply(plan, call, algorithm, result, Write::overwrite) != CUBLAS_STATUS_SUCCESS) {
+      return std::numeric_limits<double>::quiet_NaN();
+    }
+    check_cuda(cudaEventRecord(end_, call.stream), "cudaEventRecord");
+    check_cuda(cudaEventSynchronize(end_), "timing of matrix products");
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
+    if (run > 0) times.push_back(milliseconds);
+  }
+  std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
+  return static_cast<double>(times[static_cast<std::size_t>(runs / 2)]) * 1e-3;
+}
+
+cublasStatus_t CudaGemm::multiply(const Plan& plan, const Call& call, const cublasLtMatmulAlgo_t& algorithm,
+                                  void* result, Write write) const {
+  const float one = 1, beta = write == Write::accumulate ? 1 : 0;
+  const double one64 = 1, beta64 = beta;
+  const bool fp64 = plan.data == DType::fp64;
+  return cublasLtMatmul(handle_, plan.descriptor, fp64 ? static_cast<const void*>(&one64) : &one, call.b.data,
+                        plan.first, call.a.data, plan.second, fp64 ? static_cast<const void*>(&beta64) : &beta, result,
+                        plan.result, result, plan.result, &algorithm, call.workspace.data,
+                        static_cast<std::size_t>(call.workspace.bytes()), call.stream);
+}
+
+const CudaGemm::Plan& CudaGemm::plan_of(const GemmKey& key, const Call& call) {
+  std::unique_ptr<Plan>& plan = plans_[key];
+  if (plan == nullptr) [[unlikely]] {
+    auto fresh = std::make_unique<Plan>(key);
+    fresh->algorithm = choose(*fresh, key, call);
+    plan = std::move(fresh);
+  }
   return *plan;
 }
 
 void CudaGemm::run(cudaStream_t stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor workspace) {
-  const GemmKey key{form,      a.dtype,
-                    d.dtype,   d.rows(),
-                    d.cols(),  form == GemmForm::tn ? a.rows() : a.cols(),
-                    a.leading, b.leading,
-                    d.leading, std::min({alignment_of(a), alignment_of(b), alignment_of(d)})};
-  const Plan& plan = plan_of(key, workspace.bytes());
-  const float one = 1, beta = write == Write::accumulate ? 1 : 0;
-  const double one64 = 1, beta64 = beta;
-  const bool fp64 = key.data == DType::fp64;
-  check_cublas(
-      cublasLtMatmul(handle_, plan.descriptor, fp64 ? static_cast<const void*>(&one64) : &one, b.data, plan.first,
-                     a.data, plan.second, fp64 ? static_cast<const void*>(&beta64) : &beta, d.data, plan.result, d.data,
-                     plan.result, &plan.algorithm, workspace.data, plan.workspace_bytes, stream),
-      "cublasLtMatmul");
+  const GemmKey key{form,
+                    a.dtype,
+                    d.dtype,
+                    d.rows(),
+                    d.cols(),
+                    form == GemmForm::tn ? a.rows() : a.cols(),
+                    a.leading,
+                    b.leading,
+                    d.leading,
+                    std::min({alignment_of(a), alignment_of(b), alignment_of(d)})};
+  const Call call{stream, d, a, b, write, workspace};
+  const Plan& plan = plan_of(key, call);
+  check_cublas(multiply(plan, call, plan.algorithm, d.data, write), "cublasLtMatmul");
 }
 
 }  // namespace llmtrain

@@ -62,7 +62,7 @@ void CudaKernels::do_rope(Stream s, Tensor x, Tensor table, Tensor positions, Ro
     const bool packed = is_packed({x}, full) && half % full == 0;
     const unsigned across = power_of_two_up_to(packed ? half / full : half, 32);
     const unsigned by_head = std::min(power_of_two_up_to(heads, 8), block_threads / across);
-    const dim3 threads(across, by_head, block_threads / across / by_head);
+    const dim3 threads(across, by_head, std::min(64u, block_threads / across / by_head));
     const auto blocks = static_cast<unsigned>(std::min<std::int64_t>((tokens + threads.z - 1) / threads.z, 1 << 30));
     const auto run = packed ? rotate<T, full> : rotate<T, 1>;
     run<<<blocks, threads, 0, streams_[s]>>>(Matrix<T>(x), table.ptr<S>(), positions.ptr<std::int32_t>(), tokens,

@@ -17,6 +17,8 @@ constexpr std::int64_t cpu_staging_bytes = 16 << 20;
 constexpr std::int64_t cuda_library_bytes = std::int64_t{64} << 20;
 /// What cuDNN's backward engines keep besides the tensors counted below.
 constexpr std::int64_t engine_bytes = std::int64_t{16} << 20;
+/// Beyond this, attention gives up its repeatable algorithm rather than keep all gradients of a head's scores.
+constexpr std::int64_t largest_scores_bytes = std::int64_t{1} << 30;
 }  // namespace
 
 std::int64_t norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::int64_t cols, DType stats) {
@@ -31,13 +33,31 @@ std::int64_t kernels_workspace(DeviceKind kind) {
   return kind == DeviceKind::cpu ? 0 : cuda_library_bytes + cuda_partial_sums_bytes;
 }
 
+namespace {
+
+/// Rows of a head and token.
+std::int64_t attention_rows(const AttentionShape& shape) { return shape.heads * shape.batch * shape.sequence; }
+
+std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+}  // namespace
+
+std::int64_t attention_scores_bytes(const AttentionShape& shape) {
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  return group * round_up(shape.sequence, 64) * round_up(shape.sequence, 128) * size_of(DType::bf16);
+}
+
+std::int64_t attention_fixed_bytes(const AttentionShape& shape, DType stats) {
+  return 2 * attention_rows(shape) * size_of(stats) + engine_bytes;
+}
+
 std::int64_t attention_backward_workspace(DeviceKind kind, const AttentionShape& shape, DType stats) {
-  const std::int64_t rows = shape.heads * shape.batch * shape.sequence;  // a head and token
-  const std::int64_t sums = rows * size_of(stats);                       // of d_out * out
-  if (kind == DeviceKind::cpu || stats == DType::fp64) return sums;
+  if (kind == DeviceKind::cpu || stats == DType::fp64) return attention_rows(shape) * size_of(stats);  // d_out * out
   // cuDNN adds up d_q in fp32 and, for grouped heads, keeps d_k and d_v of every query head first.
   const std::int64_t by_head = shape.kv_heads < shape.heads ? 2 : 0;
-  return 2 * sums + (1 + by_head) * rows * shape.head_dim * size_of(DType::fp32) + engine_bytes;
+  const std::int64_t sums = (1 + by_head) * attention_rows(shape) * shape.head_dim * size_of(DType::fp32);
+  const std::int64_t scores = std::min(attention_scores_bytes(shape), largest_scores_bytes);
+  return attention_fixed_bytes(shape, stats) + std::max(sums, scores);
 }
 
 std::int64_t communicator_workspace(DeviceKind kind, int size, std::int64_t largest) {

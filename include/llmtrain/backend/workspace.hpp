@@ -21,6 +21,11 @@ std::int64_t norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::in
 std::int64_t layer_norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::int64_t cols, DType stats);
 /// Of attention_backward.
 std::int64_t attention_backward_workspace(DeviceKind kind, const AttentionShape& shape, DType stats);
+// The parts of that on CUDA: what one sequence and kv head adds where all gradients of scores are kept (in
+// run.deterministic), and what every call needs besides.
+std::int64_t attention_scores_bytes(const AttentionShape& shape);
+std::int64_t attention_fixed_bytes(const AttentionShape& shape, DType stats);
+
 /// Of a communicator over `size` ranks whose largest tensor has `largest` bytes (its staging memory).
 std::int64_t communicator_workspace(DeviceKind kind, int size, std::int64_t largest);
 

@@ -48,12 +48,11 @@ void OperationProfile::mark(Mark mark) {
 }
 
 void OperationProfile::on_operation(const OpNote& note) {
-  std::string name = *note.form != 0 ? fmt::format("{} {}", note.name, note.form) : note.name;
+  std::string name = fmt::format("{} {}", note.name, note.form);
   if (!note.writes.empty()) {
     const Tensor& t = note.writes[0];
-    name += " " + t.describe();
-    const double products = static_cast<double>(t.numel());
-    if (name.starts_with("gemm")) name += fmt::format(" k {:.0f}", note.flops / 2 / products);
+    name += t.describe();
+    if (note.flops > 0) name += fmt::format(" depth {:.0f}", note.flops / 2 / static_cast<double>(t.numel()));
   }
   mark({std::move(name), note.stream.id, bytes_of(note.writes) + bytes_of(note.reads), note.flops});
 }
