@@ -280,16 +280,11 @@ const CudaGemm::Plan& CudaGemm::plan_of(const GemmKey& key, const Call& call) {
 }
 
 void CudaGemm::run(cudaStream_t stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor workspace) {
-  const GemmKey key{form,
-                    a.dtype,
-                    d.dtype,
-                    d.rows(),
-                    d.cols(),
-                    form == GemmForm::tn ? a.rows() : a.cols(),
-                    a.leading,
-                    b.leading,
-                    d.leading,
-                    std::min({alignment_of(a), alignment_of(b), alignment_of(d)})};
+  const GemmKey key{form,      a.dtype,
+                    d.dtype,   d.rows(),
+                    d.cols(),  form == GemmForm::tn ? a.rows() : a.cols(),
+                    a.leading, b.leading,
+                    d.leading, std::min({alignment_of(a), alignment_of(b), alignment_of(d)})};
   const Call call{stream, d, a, b, write, workspace};
   const Plan& plan = plan_of(key, call);
   check_cublas(multiply(plan, call, plan.algorithm, d.data, write), "cublasLtMatmul");

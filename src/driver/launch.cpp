@@ -25,7 +25,7 @@ std::string share_deck_text(const std::string& path, std::span<const std::string
 /// What run.device asks for; auto is a GPU where every rank sees one.
 DeviceKind device_kind(DeviceChoice choice, const MpiComm& world) {
   if (choice == DeviceChoice::automatic) {
-    return world.all_reduce(why_no_cuda().empty() ? 1 : 0, MpiOp::min) == 1 ? DeviceKind::cuda : DeviceKind::cpu;
+    return world.all_reduce(std::int64_t{why_no_cuda().empty()}, MpiOp::min) == 1 ? DeviceKind::cuda : DeviceKind::cpu;
   }
   return choice == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
 }

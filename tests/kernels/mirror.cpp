@@ -82,147 +82,148 @@ void MirrorKernels::mirrored(std::initializer_list<Tensor*> tensors, Run&& run) 
 }
 
 void MirrorKernels::do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) {
-  mirrored({&d, &a, &b}, [&](Kernels& k) { k.gemm(stream_, form, d, a, b, write); });
+  mirrored({&d, &a, &b}, [&](Kernels& on) { on.gemm(stream_, form, d, a, b, write); });
 }
 
 void MirrorKernels::do_embedding_forward(Stream, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) {
-  mirrored({&out, &ids, &table}, [&](Kernels& k) { k.embedding_forward(stream_, out, ids, table, vocab, write); });
+  mirrored({&out, &ids, &table}, [&](Kernels& on) { on.embedding_forward(stream_, out, ids, table, vocab, write); });
 }
 
 void MirrorKernels::do_embedding_backward(Stream, Tensor d_table, Tensor d_out, Tensor ids, Tensor order,
                                           VocabRange vocab, Write write) {
   mirrored({&d_table, &d_out, &ids, &order},
-           [&](Kernels& k) { k.embedding_backward(stream_, d_table, d_out, ids, order, vocab, write); });
+           [&](Kernels& on) { on.embedding_backward(stream_, d_table, d_out, ids, order, vocab, write); });
 }
 
 void MirrorKernels::do_rms_norm_forward(Stream, Tensor y, Tensor residual, Tensor rstd, Tensor x, Tensor delta,
                                         Tensor weight, double eps) {
   mirrored({&y, &residual, &rstd, &x, &delta, &weight},
-           [&](Kernels& k) { k.rms_norm_forward(stream_, y, residual, rstd, x, delta, weight, eps); });
+           [&](Kernels& on) { on.rms_norm_forward(stream_, y, residual, rstd, x, delta, weight, eps); });
 }
 
 void MirrorKernels::do_rms_norm_backward(Stream, Tensor d_x, Tensor d_weight, Tensor d_residual, Tensor d_y, Tensor x,
                                          Tensor rstd, Tensor weight, Write write, Tensor workspace) {
-  mirrored({&d_x, &d_weight, &d_residual, &d_y, &x, &rstd, &weight, &workspace}, [&](Kernels& k) {
-    k.rms_norm_backward(stream_, d_x, d_weight, d_residual, d_y, x, rstd, weight, write, workspace);
+  mirrored({&d_x, &d_weight, &d_residual, &d_y, &x, &rstd, &weight, &workspace}, [&](Kernels& on) {
+    on.rms_norm_backward(stream_, d_x, d_weight, d_residual, d_y, x, rstd, weight, write, workspace);
   });
 }
 
 void MirrorKernels::do_layer_norm_forward(Stream, Tensor y, Tensor residual, Tensor mean, Tensor rstd, Tensor x,
                                           Tensor delta, Tensor weight, Tensor bias, double eps) {
   mirrored({&y, &residual, &mean, &rstd, &x, &delta, &weight, &bias},
-           [&](Kernels& k) { k.layer_norm_forward(stream_, y, residual, mean, rstd, x, delta, weight, bias, eps); });
+           [&](Kernels& on) { on.layer_norm_forward(stream_, y, residual, mean, rstd, x, delta, weight, bias, eps); });
 }
 
 void MirrorKernels::do_layer_norm_backward(Stream, Tensor d_x, Tensor d_weight, Tensor d_bias, Tensor d_residual,
                                            Tensor d_y, Tensor x, Tensor mean, Tensor rstd, Tensor weight, Write write,
                                            Tensor workspace) {
-  mirrored({&d_x, &d_weight, &d_bias, &d_residual, &d_y, &x, &mean, &rstd, &weight, &workspace}, [&](Kernels& k) {
-    k.layer_norm_backward(stream_, d_x, d_weight, d_bias, d_residual, d_y, x, mean, rstd, weight, write, workspace);
+  mirrored({&d_x, &d_weight, &d_bias, &d_residual, &d_y, &x, &mean, &rstd, &weight, &workspace}, [&](Kernels& on) {
+    on.layer_norm_backward(stream_, d_x, d_weight, d_bias, d_residual, d_y, x, mean, rstd, weight, write, workspace);
   });
 }
 
 void MirrorKernels::do_rope(Stream, Tensor x, Tensor table, Tensor positions, Rotation direction) {
-  mirrored({&x, &table, &positions}, [&](Kernels& k) { k.rope(stream_, x, table, positions, direction); });
+  mirrored({&x, &table, &positions}, [&](Kernels& on) { on.rope(stream_, x, table, positions, direction); });
 }
 
 void MirrorKernels::do_attention_forward(Stream, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Tensor starts,
                                          const AttentionOptions& options) {
   mirrored({&out, &lse, &q, &k, &v, &starts},
-           [&](Kernels& k) { k.attention_forward(stream_, out, lse, q, k, v, starts, options); });
+           [&](Kernels& on) { on.attention_forward(stream_, out, lse, q, k, v, starts, options); });
 }
 
 void MirrorKernels::do_attention_backward(Stream, Tensor d_q, Tensor d_k, Tensor d_v, Tensor d_out, Tensor q, Tensor k,
                                           Tensor v, Tensor out, Tensor lse, Tensor starts,
                                           const AttentionOptions& options, Tensor workspace) {
-  mirrored({&d_q, &d_k, &d_v, &d_out, &q, &k, &v, &out, &lse, &starts, &workspace}, [&](Kernels& k) {
-    k.attention_backward(stream_, d_q, d_k, d_v, d_out, q, k, v, out, lse, starts, options, workspace);
+  mirrored({&d_q, &d_k, &d_v, &d_out, &q, &k, &v, &out, &lse, &starts, &workspace}, [&](Kernels& on) {
+    on.attention_backward(stream_, d_q, d_k, d_v, d_out, q, k, v, out, lse, starts, options, workspace);
   });
 }
 
 void MirrorKernels::do_swiglu_forward(Stream, Tensor out, Tensor gate_up) {
-  mirrored({&out, &gate_up}, [&](Kernels& k) { k.swiglu_forward(stream_, out, gate_up); });
+  mirrored({&out, &gate_up}, [&](Kernels& on) { on.swiglu_forward(stream_, out, gate_up); });
 }
 
 void MirrorKernels::do_swiglu_backward(Stream, Tensor d_gate_up, Tensor d_out, Tensor gate_up) {
-  mirrored({&d_gate_up, &d_out, &gate_up}, [&](Kernels& k) { k.swiglu_backward(stream_, d_gate_up, d_out, gate_up); });
+  mirrored({&d_gate_up, &d_out, &gate_up},
+           [&](Kernels& on) { on.swiglu_backward(stream_, d_gate_up, d_out, gate_up); });
 }
 
 void MirrorKernels::do_gelu_forward(Stream, Tensor out, Tensor x, Tensor bias, Gelu form) {
-  mirrored({&out, &x, &bias}, [&](Kernels& k) { k.gelu_forward(stream_, out, x, bias, form); });
+  mirrored({&out, &x, &bias}, [&](Kernels& on) { on.gelu_forward(stream_, out, x, bias, form); });
 }
 
 void MirrorKernels::do_gelu_backward(Stream, Tensor d_x, Tensor d_out, Tensor x, Tensor bias, Gelu form) {
-  mirrored({&d_x, &d_out, &x, &bias}, [&](Kernels& k) { k.gelu_backward(stream_, d_x, d_out, x, bias, form); });
+  mirrored({&d_x, &d_out, &x, &bias}, [&](Kernels& on) { on.gelu_backward(stream_, d_x, d_out, x, bias, form); });
 }
 
 void MirrorKernels::do_bias_add(Stream, Tensor out, Tensor x, Tensor bias) {
-  mirrored({&out, &x, &bias}, [&](Kernels& k) { k.bias_add(stream_, out, x, bias); });
+  mirrored({&out, &x, &bias}, [&](Kernels& on) { on.bias_add(stream_, out, x, bias); });
 }
 
 void MirrorKernels::do_bias_gradient(Stream, Tensor d_bias, Tensor d_out, Write write) {
-  mirrored({&d_bias, &d_out}, [&](Kernels& k) { k.bias_gradient(stream_, d_bias, d_out, write); });
+  mirrored({&d_bias, &d_out}, [&](Kernels& on) { on.bias_gradient(stream_, d_bias, d_out, write); });
 }
 
 void MirrorKernels::do_bias_dropout(Stream, Tensor out, Tensor x, Tensor bias, Tensor samples, const DropoutKey& key) {
-  mirrored({&out, &x, &bias, &samples}, [&](Kernels& k) { k.bias_dropout(stream_, out, x, bias, samples, key); });
+  mirrored({&out, &x, &bias, &samples}, [&](Kernels& on) { on.bias_dropout(stream_, out, x, bias, samples, key); });
 }
 
 void MirrorKernels::do_dropout_backward(Stream, Tensor d_x, Tensor d_out, Tensor samples, const DropoutKey& key) {
-  mirrored({&d_x, &d_out, &samples}, [&](Kernels& k) { k.dropout_backward(stream_, d_x, d_out, samples, key); });
+  mirrored({&d_x, &d_out, &samples}, [&](Kernels& on) { on.dropout_backward(stream_, d_x, d_out, samples, key); });
 }
 
 void MirrorKernels::do_cross_entropy_stats(Stream, Tensor stats, Tensor logits, Tensor targets, VocabRange vocab) {
   mirrored({&stats, &logits, &targets},
-           [&](Kernels& k) { k.cross_entropy_stats(stream_, stats, logits, targets, vocab); });
+           [&](Kernels& on) { on.cross_entropy_stats(stream_, stats, logits, targets, vocab); });
 }
 
 void MirrorKernels::do_cross_entropy_loss(Stream, Tensor totals, Tensor stats, Tensor weights) {
-  mirrored({&totals, &stats, &weights}, [&](Kernels& k) { k.cross_entropy_loss(stream_, totals, stats, weights); });
+  mirrored({&totals, &stats, &weights}, [&](Kernels& on) { on.cross_entropy_loss(stream_, totals, stats, weights); });
 }
 
 void MirrorKernels::do_cross_entropy_gradient(Stream, Tensor logits, Tensor stats, Tensor targets, Tensor weights,
                                               VocabRange vocab) {
   mirrored({&logits, &stats, &targets, &weights},
-           [&](Kernels& k) { k.cross_entropy_gradient(stream_, logits, stats, targets, weights, vocab); });
+           [&](Kernels& on) { on.cross_entropy_gradient(stream_, logits, stats, targets, weights, vocab); });
 }
 
 void MirrorKernels::do_add(Stream, Tensor out, Tensor a, Tensor b) {
-  mirrored({&out, &a, &b}, [&](Kernels& k) { k.add(stream_, out, a, b); });
+  mirrored({&out, &a, &b}, [&](Kernels& on) { on.add(stream_, out, a, b); });
 }
 
 void MirrorKernels::do_scale_add(Stream, Tensor y, Tensor x, double alpha) {
-  mirrored({&y, &x}, [&](Kernels& k) { k.scale_add(stream_, y, x, alpha); });
+  mirrored({&y, &x}, [&](Kernels& on) { on.scale_add(stream_, y, x, alpha); });
 }
 
 void MirrorKernels::do_convert(Stream, Tensor destination, Tensor source) {
-  mirrored({&destination, &source}, [&](Kernels& k) { k.convert(stream_, destination, source); });
+  mirrored({&destination, &source}, [&](Kernels& on) { on.convert(stream_, destination, source); });
 }
 
 void MirrorKernels::do_copy(Stream, Tensor destination, Tensor source) {
-  mirrored({&destination, &source}, [&](Kernels& k) { k.copy(stream_, destination, source); });
+  mirrored({&destination, &source}, [&](Kernels& on) { on.copy(stream_, destination, source); });
 }
 
 void MirrorKernels::do_fill(Stream, Tensor destination, double value) {
-  mirrored({&destination}, [&](Kernels& k) { k.fill(stream_, destination, value); });
+  mirrored({&destination}, [&](Kernels& on) { on.fill(stream_, destination, value); });
 }
 
 void MirrorKernels::do_init_normal(Stream, Tensor destination, InitKey key, GlobalBlock block, double stddev) {
-  mirrored({&destination}, [&](Kernels& k) { k.init_normal(stream_, destination, key, block, stddev); });
+  mirrored({&destination}, [&](Kernels& on) { on.init_normal(stream_, destination, key, block, stddev); });
 }
 
 void MirrorKernels::do_sum_squares(Stream, Tensor totals, Tensor x) {
-  mirrored({&totals, &x}, [&](Kernels& k) { k.sum_squares(stream_, totals, x); });
+  mirrored({&totals, &x}, [&](Kernels& on) { on.sum_squares(stream_, totals, x); });
 }
 
 void MirrorKernels::do_step_scalars(Stream, Tensor scalars, Tensor totals, const StepInputs& inputs) {
-  mirrored({&scalars, &totals}, [&](Kernels& k) { k.step_scalars(stream_, scalars, totals, inputs); });
+  mirrored({&scalars, &totals}, [&](Kernels& on) { on.step_scalars(stream_, scalars, totals, inputs); });
 }
 
 void MirrorKernels::do_adamw(Stream, Tensor master, Tensor m, Tensor v, Tensor weights, Tensor gradient, Tensor scalars,
                              const AdamWOptions& options) {
   mirrored({&master, &m, &v, &weights, &gradient, &scalars},
-           [&](Kernels& k) { k.adamw(stream_, master, m, v, weights, gradient, scalars, options); });
+           [&](Kernels& on) { on.adamw(stream_, master, m, v, weights, gradient, scalars, options); });
 }
 
 }  // namespace llmtrain::test
