@@ -29,8 +29,11 @@ fuzz:  ## give the parsers to libFuzzer, a minute each (needs clang; scripts/fuz
 oracles: program  ## compare every number with an independent NumPy implementation (Python environment outside the tree)
 	@scripts/oracles.sh
 
-bench: install-dependencies program  ## time the demo's model; prints a record for perf/records
+bench: install-dependencies program  ## time the demo, and GPT-2 by operation; prints records for perf/records
+	@cmake --build $(BUILD) -j $(JOBS) --target step_profile
 	@scripts/bench.py
+	@scripts/bench.py --operations --build $(BUILD)
+	@scripts/bench.py --operations --build $(BUILD) precision.compute=bf16
 
 style:  ## check house style, levels and the seam
 	@scripts/check_style.py

@@ -17,6 +17,6 @@ for target in "$folder"/tests/fuzz/fuzz_*; do
   name=${target##*/fuzz_}
   corpus=$folder/corpus-$name
   "$folder/tests/fuzz/replay_$name" --write-seeds "$corpus"
-  "$target" -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=2048 \
+  "$target" -max_total_time="$seconds" -max_len=4096 -timeout=120 -rss_limit_mb=2048 \
     -print_final_stats=1 -artifact_prefix="$folder/" "$corpus"
 done

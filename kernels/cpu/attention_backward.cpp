@@ -277,11 +277,12 @@ void backward(Call<T> call, const Tensor& out, const Tensor& workspace) {
   call.ld = (shape.head_dim + simd::lanes<S> - 1) / simd::lanes<S> * simd::lanes<S>;
   fill_delta(call, out);
   // The two drivers give the same bits, so the choice may depend on the threads: rounds of five products, or seven
-  // spread evenly. By heads, d_q is summed up in memory, where narrow data would be rounded between blocks.
+  // spread evenly. By heads, d_q is summed up in memory, where narrow data would be rounded between blocks of keys.
   const std::int64_t tasks = shape.batch * shape.kv_heads;
   const std::int64_t threads = is_large(shape) ? omp_get_max_threads() : 1;
   const std::int64_t rounds = (tasks + threads - 1) / threads;
-  if (std::is_same_v<S, T> && 5 * rounds * threads <= 7 * tasks)
+  const bool rounds_once = std::is_same_v<S, T> || shape.sequence <= key_block;
+  if (rounds_once && 5 * rounds * threads <= 7 * tasks)
     run_by_head(call);
   else
     run_by_block(call);

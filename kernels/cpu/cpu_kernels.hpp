@@ -40,6 +40,7 @@ class CpuKernels final : public Kernels {
   void do_bias_dropout(Stream, Tensor out, Tensor x, Tensor bias, Tensor samples, const DropoutKey& key) override;
   void do_dropout_backward(Stream, Tensor d_x, Tensor d_out, Tensor samples, const DropoutKey& key) override;
   void do_cross_entropy_stats(Stream, Tensor stats, Tensor logits, Tensor targets, VocabRange vocab) override;
+  void do_cross_entropy_merge(Stream, Tensor stats, Tensor parts) override;
   void do_cross_entropy_loss(Stream, Tensor totals, Tensor stats, Tensor weights) override;
   void do_cross_entropy_gradient(Stream, Tensor logits, Tensor stats, Tensor targets, Tensor weights,
                                  VocabRange vocab) override;

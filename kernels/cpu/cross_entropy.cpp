@@ -62,6 +62,28 @@ void CpuKernels::do_cross_entropy_stats(Stream, Tensor stats, Tensor logits, Ten
   });
 }
 
+void CpuKernels::do_cross_entropy_merge(Stream, Tensor stats, Tensor parts) {
+  dispatch_stats("cross_entropy_merge", stats.dtype, [&]<class S>(S) {
+    const Matrix<S> out(stats);
+    const std::int64_t tokens = out.cols;
+    const auto at = [&, all = parts.ptr<S>()](std::int64_t rank, std::int64_t row, std::int64_t t) {
+      return all[(rank * 3 + row) * tokens + t];
+    };
+#pragma omp parallel for schedule(static) if (parts.numel() >= parallel_threshold)
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      S maximum = at(0, 0, t), sum = 0, target = 0;
+      for (std::int64_t r = 1; r < parts.rows(); ++r) maximum = std::max(maximum, at(r, 0, t));
+      for (std::int64_t r = 0; r < parts.rows(); ++r) {
+        sum += at(r, 1, t) * std::exp(at(r, 0, t) - maximum);  // a rank without true rows: 0 exp(-infinity)
+        target += at(r, 2, t);
+      }
+      out.row(0)[t] = maximum;
+      out.row(1)[t] = sum;
+      out.row(2)[t] = target;
+    }
+  });
+}
+
 void CpuKernels::do_cross_entropy_loss(Stream, Tensor totals, Tensor stats, Tensor weights) {
   dispatch_stats("cross_entropy_loss", stats.dtype, [&]<class S>(S) {
     const Matrix<S> x(stats);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "cpu/simd.hpp"
+
 namespace llmtrain {
 namespace {
 
@@ -25,6 +27,12 @@ void fill_zero(const Tensor& d) {
   }
 }
 
+/// oneDNN multiplies at 60 % of its usual rate where it does not copy B: on AVX2, NN with at most 256 rows and many
+/// columns (2.6.3; the data gradient of small micro-batches). Ours packs whatever the shape.
+bool is_slow_in_dnnl(GemmForm form, const GemmShape& shape) {
+  return simd::vector_bytes == 32 && form == GemmForm::nn && shape.m <= 256 && shape.n >= 1536;
+}
+
 }  // namespace
 
 void cpu_gemm(GemmForm form, Tensor d, Tensor a, Tensor b, Write write) {
@@ -37,9 +45,11 @@ void cpu_gemm(GemmForm form, Tensor d, Tensor a, Tensor b, Write write) {
   }
   switch (a.dtype) {
     case DType::bf16:
-      return has_bf16_products() ? gemm_dnnl(form, shape, d, a, b, write) : gemm_by_panels(form, shape, d, a, b, write);
-    case DType::fp32: return gemm_dnnl(form, shape, d, a, b, write);
-    case DType::fp64: return gemm_fp64(form, shape, d, a, b, write);
+      return has_bf16_products() ? gemm_dnnl(form, shape, d, a, b, write) : gemm_tiled(form, shape, d, a, b, write);
+    case DType::fp32:
+      return is_slow_in_dnnl(form, shape) ? gemm_tiled(form, shape, d, a, b, write)
+                                          : gemm_dnnl(form, shape, d, a, b, write);
+    case DType::fp64: return gemm_tiled(form, shape, d, a, b, write);
     default:
       fail(ExitCode::configuration,
            "gemm on the CPU takes bf16, fp32 or fp64, not {}: set precision.compute to one of these", name_of(a.dtype));

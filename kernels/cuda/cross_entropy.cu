@@ -79,6 +79,23 @@ __global__ void __launch_bounds__(row_threads) stats_of_row(const StatsCall<T> c
   *call.stats.at(2, t) = local >= 0 && local < call.vocab.valid ? load(*call.logits.at(t, local)) : S{0};
 }
 
+template <class S>
+__global__ void __launch_bounds__(block_threads)
+    merge_parts(Matrix<S> stats, const S* parts, std::int64_t ranks, std::int64_t tokens) {
+  const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x;
+  if (t >= tokens) return;
+  const auto at = [&](std::int64_t rank, int row) { return parts[(rank * 3 + row) * tokens + t]; };
+  S maximum = at(0, 0), sum{0}, target{0};
+  for (std::int64_t r = 1; r < ranks; ++r) maximum = at(r, 0) > maximum ? at(r, 0) : maximum;
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    sum += at(r, 1) * fast_exp(at(r, 0) - maximum);  // a rank without true rows: 0 exp(-infinity)
+    target += at(r, 2);
+  }
+  *stats.at(0, t) = maximum;
+  *stats.at(1, t) = sum;
+  *stats.at(2, t) = target;
+}
+
 /// One block: the terms of all tokens, each thread's in order, then those of the threads.
 template <class S>
 __global__ void __launch_bounds__(1024)
@@ -135,6 +152,16 @@ void CudaKernels::do_cross_entropy_stats(Stream s, Tensor stats, Tensor logits, 
     const auto run = is_packed({logits}, full_width<T>) ? stats_of_row<T, full_width<T>> : stats_of_row<T, 1>;
     run<<<static_cast<unsigned>(logits.rows()), row_threads, 0, streams_[s]>>>(call);
     check_launch("cross_entropy_stats");
+  });
+}
+
+void CudaKernels::do_cross_entropy_merge(Stream s, Tensor stats, Tensor parts) {
+  const std::int64_t tokens = stats.cols();
+  if (tokens == 0) return;
+  dispatch_stats("cross_entropy_merge", stats.dtype, [&]<class S>(S) {
+    const auto blocks = static_cast<unsigned>((tokens + block_threads - 1) / block_threads);
+    merge_parts<<<blocks, block_threads, 0, streams_[s]>>>(Matrix<S>(stats), parts.ptr<S>(), parts.rows(), tokens);
+    check_launch("cross_entropy_merge");
   });
 }
 

@@ -51,6 +51,7 @@ class CudaKernels final : public Kernels {
   void do_bias_dropout(Stream s, Tensor out, Tensor x, Tensor bias, Tensor samples, const DropoutKey& key) override;
   void do_dropout_backward(Stream s, Tensor d_x, Tensor d_out, Tensor samples, const DropoutKey& key) override;
   void do_cross_entropy_stats(Stream s, Tensor stats, Tensor logits, Tensor targets, VocabRange vocab) override;
+  void do_cross_entropy_merge(Stream s, Tensor stats, Tensor parts) override;
   void do_cross_entropy_loss(Stream s, Tensor totals, Tensor stats, Tensor weights) override;
   void do_cross_entropy_gradient(Stream s, Tensor logits, Tensor stats, Tensor targets, Tensor weights,
                                  VocabRange vocab) override;

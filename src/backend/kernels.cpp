@@ -232,6 +232,17 @@ void Kernels::cross_entropy_stats(Stream s, Tensor stats, Tensor logits, Tensor 
   do_cross_entropy_stats(s, stats, logits, targets, vocab);
 }
 
+void Kernels::cross_entropy_merge(Stream s, Tensor stats, Tensor parts) {
+  const OperationCheck check("cross_entropy_merge", {{"stats", stats}, {"parts", parts}});
+  check.that(stats && (stats.dtype == DType::fp32 || stats.dtype == DType::fp64) && stats.rows() == 3,
+             "stats must be fp32 or fp64 [3, tokens]");
+  check.that(has_dtype(parts, stats.dtype) && parts.is_dense() && parts.rank == 3 && parts.extent[1] == 3 &&
+                 parts.extent[2] == stats.cols(),
+             "parts must be dense [ranks, 3, tokens], like stats");
+  note("cross_entropy_merge", s, {stats}, {parts});
+  do_cross_entropy_merge(s, stats, parts);
+}
+
 void Kernels::cross_entropy_loss(Stream s, Tensor totals, Tensor stats, Tensor weights) {
   const OperationCheck check("cross_entropy_loss", {{"totals", totals}, {"stats", stats}, {"weights", weights}});
   check.that(has_dtype(totals, DType::fp64) && is_vector(totals, step_totals_size), "totals must be fp64 [4]");

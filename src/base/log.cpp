@@ -11,10 +11,19 @@
 
 namespace llmtrain {
 
+namespace {
+
+constexpr const char* erase_line = "\r\x1b[K";
+
+}  // namespace
+
 void ignore_broken_pipes() { std::signal(SIGPIPE, SIG_IGN); }
 
 Logger::Logger(int rank, int output, int errors)
-    : rank_(rank), output_{output, "the standard output"}, errors_{errors, "the standard error"} {}
+    : rank_(rank),
+      output_{output, "the standard output"},
+      errors_{errors, "the standard error"},
+      terminal_(rank == 0 ? Terminal(output) : Terminal()) {}
 
 void Logger::attach_file(const std::string& path, bool append) {
   if (rank_ != 0) return;
@@ -52,8 +61,15 @@ void Logger::write_local_error(std::string_view message) {
   put_to(errors_, fmt::format("error: rank {}: {}\n", rank_, message));
 }
 
+void Logger::status(std::string line) {
+  const std::lock_guard lock(mutex_);
+  if (!terminal_ || line == status_) return;
+  put_to(output_, erase_line + line);
+  status_ = std::move(line);
+}
+
 void Logger::put(Sink& terminal, std::string text) {
-  const int error = put_to(terminal, text);
+  const int error = put_above_status(terminal, text);
   if (error != 0) {
     const std::string note = failure_text(terminal, error);
     if (!note.empty() && &terminal != &errors_) put_to(errors_, note);
@@ -69,6 +85,16 @@ void Logger::put(Sink& terminal, std::string text) {
 void Logger::put_to_file(const std::string& text) {
   const int error = put_to(file_, text);
   if (error != 0) put_to(errors_, failure_text(file_, error));
+}
+
+/// Returns 0 or errno of `text`. The standard error may be the same terminal.
+int Logger::put_above_status(Sink& sink, const std::string& text) {
+  if (status_.empty()) return put_to(sink, text);
+  if (&sink == &output_) return put_to(sink, erase_line + text + status_);
+  put_to(output_, erase_line);
+  const int error = put_to(sink, text);
+  put_to(output_, status_);
+  return error;
 }
 
 /// Returns 0 or errno.

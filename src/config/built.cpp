@@ -22,14 +22,6 @@ struct Refusal {
 const std::vector<Refusal>& refusals() {
   using D = Deck;
   static const std::vector<Refusal> rows{
-      {"parallel.tensor", [](const D& d, int) { return d.parallel.tensor > 1; }, "use parallel.tensor 1"},
-      {"parallel.shard",
-       [](const D& d, int ranks) {
-         const std::int64_t data = ranks / (static_cast<std::int64_t>(d.parallel.tensor) * d.parallel.pipeline);
-         return ranks > 0 && d.parallel.shard != 0 && d.parallel.shard != data;
-       },
-       "use parallel.shard 0"},
-      {"parallel.zero", [](const D& d, int) { return d.parallel.zero > 1; }, "use parallel.zero 0 or 1"},
       {"precision.gradients", [](const D& d, int) { return d.precision.gradients != Storage16::fp32; },
        "use precision.gradients fp32"},
       {"precision.reduce", [](const D& d, int) { return d.precision.reduce != Storage16::fp32; },

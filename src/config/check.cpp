@@ -85,6 +85,25 @@ void check_batches(const Deck& deck, Rules& rules) {
              "schedule.recompute selective needs at least one name in schedule.recompute_modules");
 }
 
+/// Whether so many tensor ranks can cut attention, MLP and, under sequence parallelism, the tokens.
+bool splits_over(const Deck& deck, std::int64_t tensor) {
+  const ModelConfig& m = deck.model;
+  const bool kv = m.kv_heads % tensor == 0 || tensor % m.kv_heads == 0;
+  const bool tokens = !deck.parallel.sequence || deck.schedule.micro_batch * m.seq_len % tensor == 0;
+  return kv && tokens && m.heads % tensor == 0 && m.ffn % tensor == 0;
+}
+
+/// "2 or 4": the nearest numbers of tensor ranks below and above the deck's that can.
+std::string nearest_tensor(const Deck& deck) {
+  const ModelConfig& m = deck.model;
+  const auto can = [&](std::int64_t tensor) { return splits_over(deck, tensor); };
+  std::int64_t below = std::min<std::int64_t>(deck.parallel.tensor, m.heads);
+  while (below > 1 && !can(below)) --below;
+  std::int64_t above = deck.parallel.tensor;
+  while (above <= m.heads && !can(above)) ++above;
+  return above <= m.heads ? fmt::format("{} or {}", below, above) : std::to_string(below);
+}
+
 void check_split_of_model(const Deck& deck, Rules& rules) {
   const ModelConfig& m = deck.model;
   const ParallelConfig& p = deck.parallel;
@@ -93,13 +112,13 @@ void check_split_of_model(const Deck& deck, Rules& rules) {
              "schedule.micro_batch x model.seq_len = {} x {} tokens are not divisible by parallel.tensor {}: tensor "
              "may be {}, or "
              "set parallel.sequence false",
-             deck.schedule.micro_batch, m.seq_len, p.tensor, nearest_divisors(tokens, p.tensor));
+             deck.schedule.micro_batch, m.seq_len, p.tensor, nearest_tensor(deck));
   rules.rule(m.heads % p.tensor == 0, {"parallel.tensor", "model.heads"},
              "model.heads {} is not divisible by parallel.tensor {}: tensor may be {}", m.heads, p.tensor,
-             nearest_divisors(m.heads, p.tensor));
+             nearest_tensor(deck));
   rules.rule(m.kv_heads % p.tensor == 0 || p.tensor % m.kv_heads == 0, {"parallel.tensor", "model.kv_heads"},
              "neither of model.kv_heads {} and parallel.tensor {} divides the other: tensor may be {}", m.kv_heads,
-             p.tensor, nearest_divisors(m.kv_heads, p.tensor));
+             p.tensor, nearest_tensor(deck));
   rules.rule(m.ffn % p.tensor == 0, {"parallel.tensor", "model.ffn"},
              "model.ffn {} is not divisible by parallel.tensor {}: ffn may be {}", m.ffn, p.tensor,
              nearest_multiples(m.ffn, p.tensor));

@@ -43,6 +43,10 @@ void Boundaries::bind(const Arena& arena, Device& device, const Topology& topolo
   }
 }
 
+void Boundaries::close() {
+  for (Channel* channel : {&outputs_out_, &inputs_in_, &gradients_out_, &gradients_in_}) channel->communicator.reset();
+}
+
 void Boundaries::start(const Action& action, Stream stream) {
   const auto submit = [&](Channel& channel, Use& use, int number, bool sends) {
     Boundary& end = boundary(use, number);

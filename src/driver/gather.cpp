@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 #include <string>
 
 #include "llmtrain/base/agree.hpp"
@@ -15,18 +14,13 @@ namespace llmtrain {
 
 namespace {
 
-/// Elements [begin, end) of a storage's flat local array.
-struct FlatRange {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-};
-
-/// What this rank holds of a storage: elements of its flat local array from `begin` on.
+/// What this rank holds of a storage: elements of its flat local array from `begin` on; nothing by default.
 struct Holding {
-  StorageLayout layout;
+  const StorageLayout* layout = nullptr;
   std::int64_t begin = 0;
   std::vector<double> values;
-  FlatRange owned;  ///< those that this rank counts, if it also is the first copy of their section
+  std::int64_t chunk_begin = 0;
+  std::vector<SectionRange> counted;  ///< of the chunk that starts there
 };
 
 std::vector<double> to_host(Parts& parts, Tensor tensor) {
@@ -43,21 +37,17 @@ std::vector<double> to_host(Parts& parts, Tensor tensor) {
 /// Some storages of the model with all their sections whole; the same ones on every rank.
 class WholeStorages {
  public:
-  /// `holding`: what this rank has of it, if anything.
-  void add(const StorageSpec& storage, std::optional<Holding> holding) {
+  void add(const StorageSpec& storage, Holding holding) {
     Entry entry{&storage, std::move(holding), {}};
     for (const Section& section : storage.sections) {
       entry.first.push_back(std::ssize(bits_));
       bits_.resize(bits_.size() + static_cast<std::size_t>(section.numel()), 0);
     }
     owners_.resize(bits_.size(), 0);
-    if (entry.holding) {
-      for_each(entry, entry.holding->owned, [&](std::size_t element, double value, const SectionSlice& slice) {
-        if (slice.copy != 0) return;
-        bits_[element] = std::bit_cast<std::int64_t>(value);
-        owners_[element] = 1;
-      });
-    }
+    for_each(entry, entry.holding.counted, entry.holding.chunk_begin, [&](std::size_t element, double value) {
+      bits_[element] = std::bit_cast<std::int64_t>(value);
+      owners_[element] = 1;
+    });
     entries_.push_back(std::move(entry));
   }
 
@@ -79,7 +69,7 @@ class WholeStorages {
  private:
   struct Entry {
     const StorageSpec* storage;
-    std::optional<Holding> holding;
+    Holding holding;
     std::vector<std::int64_t> first;  // element of each section
   };
 
@@ -94,10 +84,11 @@ class WholeStorages {
       }
       require(once == all, ExitCode::comparison_failed, "{}: {} of {} elements are not owned by exactly one rank",
               entry.storage->name, all - once, all);
-      if (!entry.holding) continue;
+      const Holding& held = entry.holding;
+      if (held.layout == nullptr) continue;
       std::int64_t different = 0;
-      const FlatRange range{entry.holding->begin, entry.holding->begin + std::ssize(entry.holding->values)};
-      for_each(entry, range, [&](std::size_t element, double value, const SectionSlice&) {
+      const auto all_held = section_ranges(*held.layout, held.begin, held.begin + std::ssize(held.values));
+      for_each(entry, all_held, held.begin, [&](std::size_t element, double value) {
         different += bits_[element] != std::bit_cast<std::int64_t>(value);
       });
       require(different == 0, ExitCode::comparison_failed,
@@ -116,18 +107,18 @@ class WholeStorages {
     }
   }
 
-  /// Calls with (element in bits_, value, slice) for what the entry's holding has in `range`.
+  /// Calls with (element in bits_, value) for `ranges`, whose offsets start at element `begin` of the flat array.
   template <class Call>
-  static void for_each(const Entry& entry, FlatRange range, Call call) {
-    const Holding& holding = *entry.holding;
-    for (const SectionRange& part : section_ranges(holding.layout, range.begin, range.end)) {
-      const auto at = static_cast<std::size_t>(part.section);
-      const SectionSlice& slice = holding.layout.slices[at];
-      const double* value = holding.values.data() + (range.begin - holding.begin) + part.offset;
-      for (std::int64_t flat = part.flat_begin; flat < part.flat_end; ++flat, ++value) {
+  static void for_each(const Entry& entry, const std::vector<SectionRange>& ranges, std::int64_t begin, Call call) {
+    const Holding& holding = entry.holding;
+    for (const SectionRange& range : ranges) {
+      const auto at = static_cast<std::size_t>(range.section);
+      const SectionSlice& slice = holding.layout->slices[at];
+      const double* value = holding.values.data() + (begin - holding.begin) + range.offset;
+      for (std::int64_t flat = range.flat_begin; flat < range.flat_end; ++flat, ++value) {
         const std::int64_t row = slice.first_row + flat / slice.cols, col = slice.first_col + flat % slice.cols;
         const std::int64_t element = entry.first[at] + row * entry.storage->sections[at].cols() + col;
-        call(static_cast<std::size_t>(element), *value, slice);
+        call(static_cast<std::size_t>(element), *value);
       }
     }
   }
@@ -144,15 +135,24 @@ int local_storage(const Parts& parts, const std::string& name) {
   return found == all.end() ? -1 : static_cast<int>(found - all.begin());
 }
 
-/// Puts together the storages of the whole model in its order; `read` gives what this rank holds of one of its own.
+/// Puts together the storages of the whole model in its order; `read` gives elements of one of this rank's storages,
+/// from the number it returns on.
 template <class Read>
 void gather(Parts& parts, double scale, const VisitSection& visit, Read read) {
   constexpr std::int64_t enough = std::int64_t{1} << 20;  // elements in memory at once, besides a storage's own
   const ParamTable whole = make_param_table(parts.deck.model, parts.place.topology.size(Axis::tp));
+  const StoreShape& shape = parts.shape;
   WholeStorages batch;
   for (const StorageSpec& storage : whole.storages) {
     const int local = local_storage(parts, storage.name);
-    batch.add(storage, local < 0 ? std::nullopt : std::optional<Holding>(read(local)));
+    Holding holding;
+    if (local >= 0) {
+      holding.layout = &shape.layout(local);
+      holding.begin = read(local, holding.values);
+      holding.chunk_begin = holding.layout->chunk * shape.place.chunk.shard;
+      holding.counted = counted_ranges(shape.spec(local), *holding.layout, shape.place.chunk);
+    }
+    batch.add(storage, std::move(holding));
     if (batch.elements() >= enough) batch.flush(parts.place.world, scale, visit);
   }
   batch.flush(parts.place.world, scale, visit);
@@ -178,6 +178,7 @@ class WeightReader {
     if (const auto number = static_cast<int>(found - leases.begin()); number != lease_) {
       release();
       lease_ = number;
+      parts_.params.begin_pass({lease_}, parts_.stream);
       weights_ = parts_.params.acquire(lease_, parts_.stream);
     }
     return to_host(parts_, weights_[static_cast<std::size_t>(position(*found))]);
@@ -196,25 +197,17 @@ class WeightReader {
 }  // namespace
 
 void visit_weights(Parts& parts, const VisitSection& visit) {
-  const Coordinates at = parts.place.topology.coordinates(parts.place.rank);
-  const bool first = at.shard == 0 && at.replicate == 0;  // whole weights are equal on all data ranks
   WeightReader weights(parts);
-  gather(parts, 1.0, visit, [&](int storage) {
-    Holding holding{parts.shape.layout(storage), 0, weights.read(storage), {}};
-    if (first && parts.shape.spec(storage).tied != TiedCopy::last) holding.owned.end = std::ssize(holding.values);
-    return holding;
+  gather(parts, 1.0, visit, [&](int storage, std::vector<double>& values) {
+    values = weights.read(storage);
+    return std::int64_t{0};
   });
 }
 
 void visit_gradients(Parts& parts, double scale, const VisitSection& visit) {
-  gather(parts, scale, visit, [&](int storage) {
-    const StorageLayout& layout = parts.shape.layout(storage);
-    const ChunkPlace& place = parts.shape.place.chunk;
-    Holding holding{layout, parts.shape.updated_begin(storage), to_host(parts, parts.grads.updated(storage)), {}};
-    if (place.replica == 0 && parts.shape.spec(storage).tied != TiedCopy::last) {
-      holding.owned = {layout.chunk * place.shard, layout.chunk * (place.shard + 1)};
-    }
-    return holding;
+  gather(parts, scale, visit, [&](int storage, std::vector<double>& values) {
+    values = to_host(parts, parts.grads.updated(storage));
+    return parts.shape.updated_begin(storage);
   });
 }
 

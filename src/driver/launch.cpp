@@ -2,11 +2,14 @@
 /// Start-up checks in their order: deck, checkpoint, data, device.
 #include "llmtrain/driver/launch.hpp"
 
+#include <map>
+
 #include "llmtrain/base/agree.hpp"
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/driver/resume.hpp"
 #include "llmtrain/model/shapes.hpp"
+#include "llmtrain/topology/placement.hpp"
 
 namespace llmtrain {
 
@@ -31,14 +34,24 @@ DeviceKind device_kind(DeviceChoice choice, const MpiComm& world) {
 }
 
 /// This rank's device. Collective.
-std::unique_ptr<Device> make_device(DeviceKind kind, const RunConfig& run, const MpiComm& world) {
-  const MpiComm node = world.split_by_node();
+std::unique_ptr<Device> make_device(DeviceKind kind, const RunConfig& run, const MpiComm& world, const MpiComm& node) {
   std::unique_ptr<Device> device;
   agree(world, [&] {
     device = kind == DeviceKind::cuda ? make_cuda_device({node.rank(), node.size(), run.share_gpu, run.deterministic})
                                       : make_cpu_device(thread_count(run.threads, node.size()));
   });
   return device;
+}
+
+/// Number of each rank's node, in order of first appearance. Collective.
+std::vector<int> node_numbers(const MpiComm& world, const MpiComm& node) {
+  const std::string leader = node.broadcast(std::to_string(world.rank()), 0);
+  std::map<std::string, int> numbers;
+  std::vector<int> nodes;
+  for (const std::string& name : world.all_gather(leader)) {
+    nodes.push_back(numbers.try_emplace(name, static_cast<int>(numbers.size())).first->second);
+  }
+  return nodes;
 }
 
 /// Finds the checkpoint and keeps what belongs to it; refuses one of another run.
@@ -89,16 +102,21 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
   });
   const DeviceKind kind = device_kind(written.run.device, world);
   const Deck resolved = resolve(written, tokenizer->vocab(), kind);
+  const MpiComm node = world.split_by_node();
   Launch out{.deck = resolved,
              .tokenizer = std::move(tokenizer),
              .resumed = {},
              .data = {},
              .place = {Topology(written, world.size()), world.rank(), world},
-             .device = make_device(kind, written.run, world),
+             .nodes = node_numbers(world, node),
+             .device = make_device(kind, written.run, world, node),
              .warnings = {},
              .protect = {}};
   const std::string caution = out.device->caution(data_dtype(out.deck.precision.compute));
-  if (!caution.empty()) out.warnings.push_back(caution);
+  const std::string split = split_tensor_groups(out.place.topology, out.nodes);
+  for (const std::string& warning : {caution, split}) {
+    if (!warning.empty()) out.warnings.push_back(warning);
+  }
   if (start == Start::resume) find_resume_point(out, written.data.samples > 0);
   agree(world, [&] {
     const Deck& deck = out.deck;

@@ -11,18 +11,41 @@ namespace llmtrain {
 
 namespace {
 
+/// Of a micro-batch.
+std::int64_t tokens_of(const Deck& deck) { return deck.schedule.micro_batch * deck.model.seq_len; }
+
+/// This rank's place in its tensor group, without the communicator.
+TensorGroup tensor_place(const Deck& deck, const Place& place) {
+  const int size = place.topology.size(Axis::tp);
+  return {nullptr, place.topology.coordinates(place.rank).tp, size, deck.parallel.sequence && size > 1};
+}
+
 StoreShape store_shape(const Deck& deck, const ParamTable& table, const Place& place) {
   const Coordinates at = place.topology.coordinates(place.rank);
-  const StorePlace where{.tensor_rank = at.tp,
-                         .tensor_size = place.topology.size(Axis::tp),
-                         .sequence = deck.parallel.sequence,
+  const TensorGroup tensor = tensor_place(deck, place);
+  const StorePlace where{.tensor_rank = tensor.rank,
+                         .tensor_size = tensor.size,
+                         .sequence = tensor.sequence,
                          .shards = place.topology.size(Axis::shard),
                          .chunk = {at.shard, at.replicate}};
-  return {table, where, deck.parallel.zero, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)};
+  return {table, where, deck.parallel, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)};
 }
 
 std::int64_t micro_batches_of(const Deck& deck, const Place& place) {
   return deck.schedule.global_batch / (deck.schedule.micro_batch * place.topology.size(data_axes));
+}
+
+/// Tensor ranks with the same heads of K and V; 1 also if those are all of them, which then need no group of their own.
+int kv_holders(const Deck& deck, const Topology& topology) {
+  const auto kv_heads = static_cast<int>(deck.model.kv_heads);
+  return kv_heads == 1 ? 1 : std::max(topology.size(Axis::tp) / kv_heads, 1);
+}
+
+std::vector<int> kv_members(const Deck& deck, const Place& place) {
+  const std::vector<int> tensor = place.topology.members(Axis::tp, place.rank);
+  const int holders = kv_holders(deck, place.topology);
+  const auto first = tensor.begin() + place.topology.coordinates(place.rank).tp / holders * holders;
+  return {first, first + holders};
 }
 
 ScheduleShape pipeline_of(const Deck& deck, const Place& place) {
@@ -30,13 +53,37 @@ ScheduleShape pipeline_of(const Deck& deck, const Place& place) {
           deck.schedule.chunks};
 }
 
-std::vector<ModelPiece> pieces_of(const Deck& deck, const ScheduleShape& pipeline) {
+std::vector<PieceLeases> pieces_of(const Deck& deck, const ScheduleShape& pipeline) {
   const std::vector<ModelPiece> all = cut_model(deck.model.layers, deck.parallel, pipeline.pieces());
-  std::vector<ModelPiece> mine;
+  std::vector<PieceLeases> mine;
+  int lease = 0;
   for (int chunk = 0; chunk < pipeline.chunks; ++chunk) {
-    mine.push_back(all[static_cast<std::size_t>(pipeline.piece(chunk))]);
+    mine.push_back({all[static_cast<std::size_t>(pipeline.piece(chunk))], lease});
+    lease += mine.back().piece.leases();
   }
   return mine;
+}
+
+void append(LeaseSequence& to, const LeaseSequence& leases) { to.insert(to.end(), leases.begin(), leases.end()); }
+
+PassLeases step_leases_of(const std::vector<Action>& actions, const std::vector<PieceLeases>& pieces) {
+  PassLeases all;
+  for (const Action& action : actions) {
+    if (!action.computes()) continue;
+    const PieceLeases& piece = pieces[static_cast<std::size_t>(action.chunk)];
+    const PassLeases one = action.kind == Action::Kind::forward ? piece.forward() : piece.backward();
+    append(all.weights, one.weights);
+    append(all.gradients, one.gradients);
+  }
+  return all;
+}
+
+/// All that is announced: training, evaluation piece by piece, and one lease alone by those who look at weights.
+std::vector<LeaseSequence> passes_of(const PassLeases& step, const std::vector<PieceLeases>& pieces) {
+  std::vector<LeaseSequence> passes{step.weights};
+  for (const PieceLeases& piece : pieces) passes.push_back(piece.forward().weights);
+  for (const int lease : every_lease(pieces)) passes.push_back({lease});
+  return passes;
 }
 
 /// Of training and of evaluation.
@@ -60,12 +107,13 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
       table(table_of(make_param_table(deck.model, place.topology.size(Axis::tp)), pieces, deck.model.layers)),
       shape(store_shape(deck, table, place)),
       actions(make_schedule(deck.schedule.kind, pipeline)),
-      params(shape, plan),
-      grads(shape, plan, deck.parallel.bucket),
+      step_leases(step_leases_of(actions, pieces)),
+      params(shape, passes_of(step_leases, pieces), plan),
+      grads(shape, step_leases.gradients, plan),
       optimizer(deck.optimizer, shape, plan),
       rope(deck.model, shape.stats, plan),
       stages(make_stages()),
-      boundaries(boundary_counts(actions, deck, pipeline), pipeline, deck.schedule.micro_batch * deck.model.seq_len,
+      boundaries(boundary_counts(actions, deck, pipeline), pipeline, tensor_place(deck, place).rows(tokens_of(deck)),
                  deck.model.hidden, shape.data, device.kind(), plan),
       requests_(request(scratch_bytes)),
       arena(device, plan) {
@@ -78,6 +126,7 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
 }
 
 Parts::~Parts() {
+  boundaries.close();
   if (hazards_ != nullptr) device.set_observer(nullptr);
 }
 
@@ -91,21 +140,17 @@ int Parts::tied_storage() const {
 
 std::deque<Stage> Parts::make_stages() {
   std::deque<Stage> all;
-  const Coordinates at = place.topology.coordinates(place.rank);
-  int lease = 0;
+  const TensorGroup at = tensor_place(deck, place);
   for (int chunk = 0; chunk < pipeline.chunks; ++chunk) {
-    const ModelPiece& piece = pieces[static_cast<std::size_t>(chunk)];
-    const StageSizes sizes{deck.schedule.micro_batch * deck.model.seq_len, slots_of(actions, chunk),
-                           Keep(deck.schedule)};
-    all.emplace_back(deck.model, piece, lease, at.tp, place.topology.size(Axis::tp), deck.precision.compute, sizes,
-                     rope, plan, static_cast<std::uint64_t>(deck.run.seed));
-    lease += piece.leases();
+    const StageSizes sizes{tokens_of(deck), slots_of(actions, chunk), Keep(deck.schedule), at.sequence};
+    all.emplace_back(deck.model, pieces[static_cast<std::size_t>(chunk)], at.rank, at.size, deck.precision.compute,
+                     sizes, rope, plan, static_cast<std::uint64_t>(deck.run.seed));
   }
   return all;
 }
 
 Parts::BatchSlots Parts::request_batch() {
-  const std::int64_t tokens = deck.schedule.micro_batch * deck.model.seq_len;
+  const std::int64_t tokens = tokens_of(deck);
   const auto ids = [&](const char* name) { return plan.request(Segment::activations, name, DType::int32, {tokens}); };
   BatchSlots slots;
   slots.weights = plan.request(Segment::activations, "batch weights", DType::fp32, {tokens});
@@ -146,6 +191,10 @@ Parts::Requests Parts::request(std::int64_t scratch_bytes) {
     r.shard_workspace = staging("shard group staging", topology.size(Axis::shard), largest_storage);
     r.replicate_workspace = staging("replicate group staging", topology.size(Axis::replicate), largest_storage);
   }
+  const std::int64_t stream_bytes = tokens_of(deck) * deck.model.hidden * size_of(shape.data);
+  r.tensor_workspace =
+      staging("tensor group staging", topology.size(Axis::tp), std::max(stream_bytes, largest_storage));
+  r.kv_workspace = staging("kv group staging", kv_holders(deck, topology), largest_storage);
   if (const int tied = tied_storage(); tied >= 0) {
     r.tied_workspace = staging("tied group staging", 2, shape.layout(tied).padded * size_of(shape.stats));
   }
@@ -159,6 +208,12 @@ std::unique_ptr<Communicator> Parts::communicator(const std::string& name, std::
   return device.make_communicator(group, workspace ? arena[workspace] : Tensor{});
 }
 
+TensorGroup Parts::tensor_group() const {
+  TensorGroup group = tensor_place(deck, place);
+  group.communicator = tensor.get();
+  return group;
+}
+
 void Parts::bind() {
   if (requests_.kernels_workspace) kernels.use_workspace(arena[requests_.kernels_workspace]);
   const auto along = [&](AxisSet axes) { return place.topology.members(axes, place.rank); };
@@ -168,11 +223,18 @@ void Parts::bind() {
     shard = communicator("shard", along(Axis::shard), requests_.shard_workspace);
     replicate = communicator("replicate", along(Axis::replicate), requests_.replicate_workspace);
   }
+  tensor = communicator("tensor", along(Axis::tp), requests_.tensor_workspace);
+  kv = communicator("kv", kv_members(deck, place), requests_.kv_workspace);
   world = communicator("world", along(world_axes), requests_.world_workspace);
   if (deck.model.tied && pipeline.stages > 1) {
     tied = communicator("tied", tied_members(place.topology, place.rank), requests_.tied_workspace);
   }
-  const StoreGroups groups{.data = data.get(), .shard = shard.get(), .replicate = replicate.get(), .tied = tied.get()};
+  const StoreGroups groups{.data = data.get(),
+                           .shard = shard.get(),
+                           .replicate = replicate.get(),
+                           .tensor = tensor.get(),
+                           .kv = kv.get(),
+                           .tied = tied.get()};
   params.bind(arena, groups);
   grads.bind(arena, groups);
   optimizer.bind(arena);

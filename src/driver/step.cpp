@@ -49,7 +49,8 @@ void reduce_totals(Parts& parts) {
 
 void run_gradients(Parts& parts, const LoadBatch& load, Timers& timers) {
   parts.kernels.fill(parts.stream, parts.totals, 0.0);
-  parts.grads.begin_step(parts.micro_batches());
+  parts.params.begin_pass(parts.step_leases.weights, parts.stream);
+  parts.grads.begin_step(parts.stream);
   run_actions(parts, load, timers);
   TimerRange range(timers, "reduce");
   parts.grads.finish(parts.stream);
@@ -66,7 +67,7 @@ void run_step(Parts& parts, const StepInputs& inputs, const LoadBatch& load, Tim
   TimerRange range(timers, "update");
   parts.kernels.step_scalars(parts.stream, parts.scalars, parts.totals, inputs);
   parts.optimizer.update(parts.kernels, parts.stream, parts.params, parts.grads, parts.scalars);
-  parts.params.publish(parts.stream);
+  parts.params.publish();
 }
 
 void run_evaluation(Parts& parts, std::int64_t micro_batches, const LoadBatch& load) {
@@ -79,6 +80,7 @@ void run_evaluation(Parts& parts, std::int64_t micro_batches, const LoadBatch& l
       parts.boundaries.start(action, parts.stream);
       continue;
     }
+    parts.params.begin_pass(parts.pieces[static_cast<std::size_t>(action.chunk)].forward().weights, parts.stream);
     load(action.micro_batch, parts.batch(action));
     const StageEnds ends = parts.boundaries.ends(action, parts.stream);
     parts.stage(action).evaluate(ctx, parts.batch(action), ends, parts.params, parts.totals);

@@ -1,10 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The start-up summary: what this run will do, before it does it.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/driver/launch.hpp"
 #include "llmtrain/metrics/flops.hpp"
+#include "llmtrain/model/pieces.hpp"
+#include "llmtrain/schedule/simulate.hpp"
+#include "llmtrain/topology/placement.hpp"
 
 namespace llmtrain {
+
+namespace {
+
+/// How the pipeline cuts the model, and how long its stages stand still whatever the machine.
+std::string pipeline_lines(const Deck& deck, const Topology& topology) {
+  const int stages = topology.size(Axis::pp), chunks = deck.schedule.chunks;
+  if (stages == 1) return {};
+  const std::int64_t micro_batches =
+      deck.schedule.global_batch / (deck.schedule.micro_batch * topology.size(data_axes));
+  std::vector<std::int64_t> layers;
+  for (const ModelPiece& piece : cut_model(deck.model.layers, deck.parallel, stages * chunks)) {
+    layers.push_back(piece.layers);
+  }
+  const Simulation simulation = simulate(make_schedules(deck.schedule.kind, stages, micro_batches, chunks));
+  return fmt::format(
+      "  pipeline layers {} of {} stages{}; stages idle {:.1f}% of a step by the schedule (backward = 2 forwards), at "
+      "most {} micro-batches alive on a stage\n",
+      fmt::join(layers, " "), stages, chunks > 1 ? fmt::format(" in {} chunks each", chunks) : "",
+      100 * simulation.idle(), *std::max_element(simulation.in_flight.begin(), simulation.in_flight.end()));
+}
+
+/// Which rank sits where.
+std::string placement_lines(const Launch& launch) {
+  constexpr std::size_t most = 32;
+  std::string text;
+  if (launch.place.topology.ranks() == 1) return text;
+  const std::vector<std::string> lines = placement(launch.place.topology, launch.nodes);
+  for (std::size_t i = 0; i < std::min(lines.size(), most); ++i) {
+    text += fmt::format("  {:<8} {}\n", i == 0 ? "ranks" : "", lines[i]);
+  }
+  if (lines.size() > most) text += fmt::format("  {:<8} and {} lines more\n", "", lines.size() - most);
+  return text;
+}
+
+}  // namespace
 
 std::string summary(const Launch& launch, const Measured& measured) {
   const Deck& deck = launch.deck;
@@ -22,6 +64,7 @@ std::string summary(const Launch& launch, const Measured& measured) {
                   deck.schedule.global_batch / (deck.schedule.micro_batch * topology.size(data_axes)),
                   deck.schedule.global_batch == deck.schedule.micro_batch * topology.size(data_axes) ? "" : "es",
                   deck.schedule.micro_batch);
+  text += pipeline_lines(deck, topology) + placement_lines(launch);
   text += fmt::format("  model    {} parameters: {} layers, hidden {}, heads {} ({} kv), ffn {}, vocabulary {}{}\n",
                       grouped(counts.total), m.layers, m.hidden, m.heads, m.kv_heads, m.ffn, m.vocab,
                       m.tied ? ", tied" : "");

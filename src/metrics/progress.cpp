@@ -14,6 +14,9 @@ namespace llmtrain {
 namespace {
 
 constexpr std::size_t recent_steps = 32;
+constexpr std::ptrdiff_t widest_bar = 40;
+constexpr std::ptrdiff_t narrowest_bar = 5;
+constexpr double live_line_seconds = 0.1;  // between updates: as fast as one can follow
 
 std::string percent(double fraction) {
   return std::isfinite(fraction) ? fmt::format("{:.1f}%", 100 * fraction) : "n/a";
@@ -36,6 +39,19 @@ std::string evaluation_line(const StepRecord& record) {
 }
 
 }  // namespace
+
+std::string live_line(const StepRecord& record, double seconds_left, int columns, bool colors) {
+  const double done = static_cast<double>(record.step) / static_cast<double>(std::max<std::int64_t>(record.steps, 1));
+  std::string text = fmt::format("{:>3.0f}%  {}  loss {:.4f}  eta {}", std::floor(100 * done), counter("step", record),
+                                 record.loss, duration(seconds_left));
+  const std::ptrdiff_t room = columns - 1;
+  const std::ptrdiff_t bar = std::min(widest_bar, room - std::ssize(text) - 4);  // two brackets, two spaces
+  if (bar < narrowest_bar) return text.substr(0, static_cast<std::size_t>(std::max<std::ptrdiff_t>(room, 0)));
+  const auto filled = static_cast<std::size_t>(done * static_cast<double>(bar));
+  const std::string full(filled, '#');
+  return fmt::format("[{}{}]  {}", colors ? "\x1b[32m" + full + "\x1b[0m" : full,
+                     std::string(static_cast<std::size_t>(bar) - filled, '.'), text);
+}
 
 double SpeedOfLight::fraction(double flops_a_token, double tokens_per_second) const {
   return peak > 0 ? flops_a_token * tokens_per_second / (peak * ranks) : not_measured;
@@ -71,7 +87,15 @@ void Progress::step(const StepRecord& record) {
     since_line_ = {};
   }
   if (!record.valid.empty()) log_.info("{}", evaluation_line(record));
+  update_live_line(record);
   last_ = record;
+}
+
+void Progress::update_live_line(const StepRecord& record) {
+  if (!log_.terminal() || (seen_ > 1 && since_live_line_.seconds() < live_line_seconds)) return;
+  since_live_line_.restart();
+  log_.status(
+      live_line(record, time_left(record.steps - record.step), log_.terminal().columns(), log_.terminal().colors()));
 }
 
 std::string Progress::step_line(const StepRecord& record) {
@@ -96,6 +120,7 @@ double Progress::time_left(std::int64_t steps) const {
 }
 
 void Progress::summary() {
+  log_.status("");
   if (seen_ == 0) return;
   const bool only_first = measured_.seconds <= 0;
   const double speed = only_first ? last_.tokens_per_second : measured_.speed();

@@ -28,12 +28,13 @@ BlockSlots::BlockSlots(MemoryPlan& plan, const LocalShapes& s, std::int64_t toke
   const auto request = [&](bool kept, const std::string& name, DType dtype, std::int64_t rows, std::int64_t cols) {
     return kept ? plan.request(Segment::activations, name, dtype, {rows, cols}) : Slot{};
   };
+  const std::int64_t stream = s.stream_rows(tokens);
   const auto norm = [&](Slot& residual, Slot& rstd, Slot& out, Slot& mean, int number) {
-    residual = request(number == 1 ? keep.input : keep.stream, fmt::format("block residual {}", number), data, tokens,
+    residual = request(number == 1 ? keep.input : keep.stream, fmt::format("block residual {}", number), data, stream,
                        s.hidden);
-    rstd = request(keep.stream, "block rstd", stats, tokens, 1);
-    out = request(keep.norm_out, fmt::format("block norm {}", number), data, tokens, s.hidden);
-    mean = request(keep.stream && s.layer_norm, "block mean", stats, tokens, 1);
+    rstd = request(keep.stream, "block rstd", stats, stream, 1);
+    out = request(keep.norm_out, fmt::format("block norm {}", number), data, stream, s.hidden);
+    mean = request(keep.stream && s.layer_norm, "block mean", stats, stream, 1);
   };
   norm(residual_1, rstd_1, out_1, mean_1, 1);
   qkv = request(keep.qkv, "block qkv", data, tokens, s.qkv_cols());
@@ -46,18 +47,20 @@ BlockSlots::BlockSlots(MemoryPlan& plan, const LocalShapes& s, std::int64_t toke
   activated = request(keep.activated, "block activated", data, tokens, s.ffn);
 }
 
-BlockSaved BlockSlots::bind(const Arena& arena, std::int64_t tokens) const {
-  const auto rows = [&](Slot slot) { return slot ? arena[slot].rows_at(0, tokens) : Tensor{}; };
-  const auto flat = [&](Slot slot) { return slot ? rows(slot).flat() : Tensor{}; };
+BlockSaved BlockSlots::bind(const Arena& arena, std::int64_t tokens, std::int64_t rows) const {
+  const auto first = [&](Slot slot, std::int64_t count) { return slot ? arena[slot].rows_at(0, count) : Tensor{}; };
+  const auto of_all = [&](Slot slot) { return first(slot, tokens); };
+  const auto of_stream = [&](Slot slot) { return first(slot, rows); };
+  const auto flat = [](Tensor tensor) { return tensor ? tensor.flat() : Tensor{}; };
   const auto by_head = [&](Slot slot) {
     if (!slot) return Tensor{};
     const std::int64_t heads = arena[slot].rows();
     return arena[slot].flat(0, heads * tokens).reshaped({heads, tokens});
   };
-  return {{rows(residual_1), flat(rstd_1), rows(out_1), flat(mean_1)},
-          {rows(qkv), rows(attention), by_head(lse), rows(qk), flat(qk_rstd)},
-          {rows(residual_2), flat(rstd_2), rows(out_2), flat(mean_2)},
-          {rows(up), rows(activated)}};
+  return {{of_stream(residual_1), flat(of_stream(rstd_1)), of_stream(out_1), flat(of_stream(mean_1))},
+          {of_all(qkv), of_all(attention), by_head(lse), of_all(qk), flat(of_all(qk_rstd))},
+          {of_stream(residual_2), flat(of_stream(rstd_2)), of_stream(out_2), flat(of_stream(mean_2))},
+          {of_all(up), of_all(activated)}};
 }
 
 namespace {
@@ -70,13 +73,13 @@ void take_if_absent(ScratchStack::Frame& frame, Tensor& tensor, DType dtype,
 
 }  // namespace
 
-void Block::complete_attention(ScratchStack::Frame& frame, BlockSaved& saved) const {
+void Block::complete_attention(ScratchStack::Frame& frame, BlockSaved& saved, std::int64_t tokens) const {
   const LocalShapes& s = shapes_;
   const DType data = saved.norm_1.residual.dtype;
-  const std::int64_t tokens = saved.norm_1.residual.rows();
-  take_if_absent(frame, saved.norm_1.rstd, stats_, {tokens});
-  take_if_absent(frame, saved.norm_1.out, data, {tokens, s.hidden});
-  if (s.layer_norm) take_if_absent(frame, saved.norm_1.mean, stats_, {tokens});
+  const std::int64_t rows = s.stream_rows(tokens);
+  take_if_absent(frame, saved.norm_1.rstd, stats_, {rows});
+  take_if_absent(frame, saved.norm_1.out, data, {rows, s.hidden});
+  if (s.layer_norm) take_if_absent(frame, saved.norm_1.mean, stats_, {rows});
   take_if_absent(frame, saved.attention.qkv, data, {tokens, s.qkv_cols()});
   take_if_absent(frame, saved.attention.out, data, {tokens, s.heads * s.head_dim});
   take_if_absent(frame, saved.attention.lse, stats_, {s.heads, tokens});
@@ -85,13 +88,13 @@ void Block::complete_attention(ScratchStack::Frame& frame, BlockSaved& saved) co
   take_if_absent(frame, saved.attention.qk_rstd, stats_, {tokens * (s.heads + s.kv_heads)});
 }
 
-void Block::complete_mlp(ScratchStack::Frame& frame, BlockSaved& saved) const {
+void Block::complete_mlp(ScratchStack::Frame& frame, BlockSaved& saved, std::int64_t tokens) const {
   const DType data = saved.norm_1.residual.dtype;
-  const std::int64_t tokens = saved.norm_1.residual.rows();
-  take_if_absent(frame, saved.norm_2.residual, data, {tokens, shapes_.hidden});
-  take_if_absent(frame, saved.norm_2.rstd, stats_, {tokens});
-  take_if_absent(frame, saved.norm_2.out, data, {tokens, shapes_.hidden});
-  if (shapes_.layer_norm) take_if_absent(frame, saved.norm_2.mean, stats_, {tokens});
+  const std::int64_t rows = shapes_.stream_rows(tokens);
+  take_if_absent(frame, saved.norm_2.residual, data, {rows, shapes_.hidden});
+  take_if_absent(frame, saved.norm_2.rstd, stats_, {rows});
+  take_if_absent(frame, saved.norm_2.out, data, {rows, shapes_.hidden});
+  if (shapes_.layer_norm) take_if_absent(frame, saved.norm_2.mean, stats_, {rows});
   take_if_absent(frame, saved.mlp.up, data, {tokens, shapes_.up_cols()});
   take_if_absent(frame, saved.mlp.activated, data, {tokens, shapes_.ffn});
 }
@@ -101,8 +104,8 @@ void Block::forward(Context& ctx, const BlockSaved& kept, Tensor x, Tensor delta
   LLMTRAIN_CHECK(kept.norm_1.residual && kept.norm_2.residual);
   ScratchStack::Frame frame(ctx.scratch, "block forward");
   BlockSaved saved = kept;
-  complete_attention(frame, saved);
-  complete_mlp(frame, saved);
+  complete_attention(frame, saved, batch.count());
+  complete_mlp(frame, saved, batch.count());
   norm_.forward(ctx, saved.norm_1, x, delta, weights.norm_1);
   attention_.forward(ctx, delta_out, saved.attention, saved.norm_1.out, batch, weights.attention, rope);
   dropout_.forward(ctx, delta_out, weights.attention.o.bias, batch, attention_dropout(layer));
@@ -148,7 +151,7 @@ void Block::backward(Context& ctx, Tensor gradient, const BlockSaved& kept, cons
   const Tensor d_out = frame.take(gradient.dtype, {gradient.rows(), gradient.cols()});
   BlockSaved saved = kept;
   const auto attention_again = [&] {
-    complete_attention(frame, saved);
+    complete_attention(frame, saved, batch.count());
     repeat_attention(ctx, saved, kept, batch, weights, rope);
   };
   // Attention's activations are needed after the MLP's backward; before it only where the MLP's come from them.
@@ -156,7 +159,7 @@ void Block::backward(Context& ctx, Tensor gradient, const BlockSaved& kept, cons
   if (from_input) attention_again();
   {
     ScratchStack::Frame branch(ctx.scratch, "mlp branch");
-    complete_mlp(branch, saved);
+    complete_mlp(branch, saved, batch.count());
     repeat_mlp(ctx, saved, kept, batch, weights, d_out, layer);
     mlp_.backward(ctx, d_out, gradients.mlp, branch_gradient(ctx, branch, gradient, batch, mlp_dropout(layer)),
                   saved.mlp, saved.norm_2.out, weights.mlp);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "llmtrain/parallel/token_layout.hpp"
+
 namespace llmtrain {
 
 namespace {
@@ -39,30 +41,50 @@ Tensor LmHead::chunk_loss(Context& ctx, ScratchStack::Frame& frame, Tensor logit
                           const Batch& batch, std::int64_t begin, Tensor weight) const {
   const std::int64_t count = logits.rows();
   const Tensor stats = frame.take(stats_, {3, count});
-  projection_.forward(ctx, logits, x.rows_at(begin, count), weight);
+  projection_.multiply(ctx, logits, x.rows_at(begin, count), weight);
   ctx.kernels.cross_entropy_stats(ctx.stream, stats, logits, batch.targets.rows_at(begin, count), shapes_.vocab_range);
-  ctx.kernels.cross_entropy_loss(ctx.stream, totals, stats, batch.weights.rows_at(begin, count));
+  merge_over_group(ctx, stats);
+  // Every tensor rank knows the loss; one counts it.
+  if (ctx.tensor.rank == 0) {
+    ctx.kernels.cross_entropy_loss(ctx.stream, totals, stats, batch.weights.rows_at(begin, count));
+  }
   return stats;
+}
+
+void LmHead::merge_over_group(Context& ctx, Tensor stats) const {
+  if (ctx.tensor.size == 1) return;
+  ScratchStack::Frame frame(ctx.scratch, "statistics of all ranks");
+  const Tensor all = frame.take(stats_, {ctx.tensor.size, 3, stats.cols()});
+  Communicator::Batch batch(*ctx.tensor.communicator, ctx.stream.record());
+  batch.all_gather(all, stats);
+  ctx.stream.wait(batch.submit());
+  ctx.kernels.cross_entropy_merge(ctx.stream, stats, all);
 }
 
 void LmHead::train(Context& ctx, Tensor gradient, Tensor totals, Tensor residual, Tensor delta, const Batch& batch,
                    const HeadParams<Tensor>& weights, const HeadParams<Gradient>& gradients) const {
   ScratchStack::Frame frame(ctx.scratch, "final norm");
   const NormSaved saved = norm_forward(ctx, frame, residual, delta, weights.norm);
+  const AllTokens x = gather_tokens(ctx, frame, saved.out);
   const Tensor d_out = frame.take(residual.dtype, {residual.rows(), residual.cols()});
+  const Tensor d_x = partial_sums(ctx, frame, d_out, batch.count());
+  ctx.stream.wait(x.arrival);
   Gradient d_weight = gradients.weight;
+  Event summed;
   const std::int64_t chunk_size = chunk_tokens(ctx.stream.device->kind(), batch.count());
   for (std::int64_t begin = 0; begin < batch.count(); begin += chunk_size) {
     const std::int64_t count = std::min(chunk_size, batch.count() - begin);
     ScratchStack::Frame chunk(ctx.scratch, "logits chunk");
     const Tensor logits = chunk.take(residual.dtype, {count, shapes_.vocab});
-    const Tensor stats = chunk_loss(ctx, chunk, logits, totals, saved.out, batch, begin, weights.weight);
+    const Tensor stats = chunk_loss(ctx, chunk, logits, totals, x.tensor, batch, begin, weights.weight);
     ctx.kernels.cross_entropy_gradient(ctx.stream, logits, stats, batch.targets.rows_at(begin, count),
                                        batch.weights.rows_at(begin, count), shapes_.vocab_range);
-    projection_.backward(ctx, d_out.rows_at(begin, count), {d_weight}, logits, saved.out.rows_at(begin, count),
-                         weights.weight);
+    projection_.input_gradient(ctx, d_x.rows_at(begin, count), logits, weights.weight);
+    if (begin + count == batch.count()) summed = sum_partials(ctx, d_out, d_x);
+    projection_.weight_gradient(ctx, d_weight, logits, x.tensor.rows_at(begin, count));
     d_weight.write = Write::accumulate;
   }
+  ctx.stream.wait(summed);
   norm_.backward_last(ctx, gradient, gradients.norm, d_out, saved, weights.norm);
 }
 
@@ -70,12 +92,14 @@ void LmHead::evaluate(Context& ctx, Tensor totals, Tensor residual, Tensor delta
                       const HeadParams<Tensor>& weights) const {
   ScratchStack::Frame frame(ctx.scratch, "final norm");
   const NormSaved saved = norm_forward(ctx, frame, residual, delta, weights.norm);
+  const AllTokens x = gather_tokens(ctx, frame, saved.out);
+  ctx.stream.wait(x.arrival);
   const std::int64_t chunk_size = chunk_tokens(ctx.stream.device->kind(), batch.count());
   for (std::int64_t begin = 0; begin < batch.count(); begin += chunk_size) {
     const std::int64_t count = std::min(chunk_size, batch.count() - begin);
     ScratchStack::Frame chunk(ctx.scratch, "logits chunk");
     const Tensor logits = chunk.take(residual.dtype, {count, shapes_.vocab});
-    chunk_loss(ctx, chunk, logits, totals, saved.out, batch, begin, weights.weight);
+    chunk_loss(ctx, chunk, logits, totals, x.tensor, batch, begin, weights.weight);
   }
 }
 
@@ -83,7 +107,10 @@ void LmHead::logits(Context& ctx, Tensor logits, Tensor residual, Tensor delta,
                     const HeadParams<Tensor>& weights) const {
   ScratchStack::Frame frame(ctx.scratch, "final norm");
   const NormSaved saved = norm_forward(ctx, frame, residual, delta, weights.norm);
-  projection_.forward(ctx, logits, saved.out, weights.weight);
+  const AllTokens x = gather_tokens(ctx, frame, saved.out);
+  ctx.stream.wait(x.arrival);
+  const std::int64_t first = x.tensor.rows() - logits.rows();
+  projection_.multiply(ctx, logits, x.tensor.rows_at(first, logits.rows()), weights.weight);
 }
 
 }  // namespace llmtrain

@@ -25,10 +25,11 @@ void Mlp::activate(Context& ctx, const MlpSaved& saved, const MlpParams<Tensor>&
 void Mlp::backward(Context& ctx, Tensor d_x, const MlpParams<Gradient>& gradients, Tensor d_y, const MlpSaved& saved,
                    Tensor x, const MlpParams<Tensor>& weights) const {
   ScratchStack::Frame frame(ctx.scratch, "mlp backward: up gradient");
-  const Tensor d_up = frame.take(x.dtype, {x.rows(), shapes_.up_cols()});
+  const std::int64_t tokens = saved.up.rows();
+  const Tensor d_up = frame.take(x.dtype, {tokens, shapes_.up_cols()});
   {
     ScratchStack::Frame inner(ctx.scratch, "mlp backward");
-    const Tensor d_activated = inner.take(x.dtype, {x.rows(), shapes_.ffn});
+    const Tensor d_activated = inner.take(x.dtype, {tokens, shapes_.ffn});
     down_.backward(ctx, d_activated, gradients.down, d_y, saved.activated, weights.down.weight);
     if (shapes_.gated) {
       ctx.kernels.swiglu_backward(ctx.stream, d_up, d_activated, saved.up);

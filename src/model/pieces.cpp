@@ -23,9 +23,36 @@ std::vector<ModelPiece> cut_model(std::int64_t layers, const ParallelConfig& par
   return cut;
 }
 
-ParamTable table_of(const ParamTable& whole, std::span<const ModelPiece> pieces, std::int64_t layers) {
+PassLeases PieceLeases::forward() const {
+  PassLeases leases;
+  if (piece.embedding) leases.weights.push_back(embedding());
+  for (std::int64_t i = 0; i < piece.layers; ++i) leases.weights.push_back(block(i));
+  if (!piece.head) return leases;
+  leases.weights.push_back(head());
+  leases.gradients.push_back(head());
+  return leases;
+}
+
+PassLeases PieceLeases::backward() const {
+  PassLeases leases;
+  for (std::int64_t i = piece.layers - 1; i >= 0; --i) leases.weights.push_back(block(i));
+  leases.gradients = leases.weights;
+  if (piece.embedding) leases.gradients.push_back(embedding());
+  return leases;
+}
+
+LeaseSequence every_lease(std::span<const PieceLeases> pieces) {
+  LeaseSequence all;
+  for (const PieceLeases& leases : pieces) {
+    for (int i = 0; i < leases.piece.leases(); ++i) all.push_back(leases.first + i);
+  }
+  return all;
+}
+
+ParamTable table_of(const ParamTable& whole, std::span<const PieceLeases> pieces, std::int64_t layers) {
   std::vector<int> leases;
-  for (const ModelPiece& piece : pieces) {
+  for (const auto& [piece, first] : pieces) {
+    LLMTRAIN_CHECK(first == std::ssize(leases));
     if (piece.embedding) leases.push_back(embedding_lease());
     for (std::int64_t i = 0; i < piece.layers; ++i) leases.push_back(block_lease(piece.first_layer + i));
     if (piece.head) leases.push_back(head_lease(layers));

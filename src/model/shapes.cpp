@@ -12,7 +12,7 @@ std::int64_t padded_vocab(const ModelConfig& config, int tensor_size) {
   return (config.vocab + multiple - 1) / multiple * multiple;
 }
 
-LocalShapes::LocalShapes(const ModelConfig& config, int tensor_rank, int tensor_size)
+LocalShapes::LocalShapes(const ModelConfig& config, int tensor_rank, int tensor_size, bool sequence)
     : hidden(config.hidden),
       heads(config.heads / tensor_size),
       kv_heads(std::max<std::int64_t>(config.kv_heads / tensor_size, 1)),
@@ -21,7 +21,8 @@ LocalShapes::LocalShapes(const ModelConfig& config, int tensor_rank, int tensor_
       vocab(padded_vocab(config, tensor_size) / tensor_size),
       gated(config.activation == Activation::silu),
       layer_norm(config.family == Family::gpt),
-      qk_norm(config.qk_norm) {
+      qk_norm(config.qk_norm),
+      token_parts(sequence ? tensor_size : 1) {
   LLMTRAIN_CHECK(head_dim > 0);
   vocab_range.first = vocab * tensor_rank;
   vocab_range.valid = std::clamp<std::int64_t>(config.vocab - vocab_range.first, 0, vocab);

@@ -7,9 +7,8 @@ namespace llmtrain {
 AdamW::AdamW(const OptimizerConfig& config, const StoreShape& shape, MemoryPlan& plan)
     : config_(config), shape_(shape) {
   for (int i = 0; i < shape.storages(); ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    const std::string& name = shape.table->storages[at].name;
-    const std::int64_t elements = shape.zero == 0 ? shape.layouts[at].padded : shape.layouts[at].chunk;
+    const std::string& name = shape.spec(i).name;
+    const std::int64_t elements = shape.updated_elements(i);
     first_slots_.push_back(plan.request(Segment::moments, name, shape.stats, {elements}));
     second_slots_.push_back(plan.request(Segment::moments, name, shape.stats, {elements}));
   }
@@ -23,7 +22,7 @@ void AdamW::bind(const Arena& arena) {
 void AdamW::update(Kernels& kernels, Stream stream, ParamStore& params, const GradStore& grads, Tensor scalars) {
   for (int i = 0; i < shape_.storages(); ++i) {
     const AdamWOptions options{config_.betas[0], config_.betas[1], config_.eps,
-                               shape_.table->storages[static_cast<std::size_t>(i)].decay ? config_.weight_decay : 0.0};
+                               shape_.spec(i).decay ? config_.weight_decay : 0.0};
     kernels.adamw(stream, params.master(i), exp_avg(i), exp_avg_sq(i), params.published(i), grads.updated(i), scalars,
                   options);
   }

@@ -1,86 +1,167 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Whole accumulators; the last commit of a step sends each storage off while backward goes on.
-#include <algorithm>
+/// Accumulators by chunk or whole, and the reductions that leave for them while backward goes on.
+#include <limits>
 #include <optional>
 
+#include "bucket_batch.hpp"
+#include "llmtrain/backend/kernels.hpp"
 #include "llmtrain/parallel/stores.hpp"
 
 namespace llmtrain {
 
-GradStore::GradStore(const StoreShape& shape, MemoryPlan& plan, std::int64_t bucket)
-    : shape_(shape), bucket_(bucket), contributions_(shape.layouts.size(), 0) {
+GradStore::GradStore(const StoreShape& shape, LeaseSequence opens, MemoryPlan& plan)
+    : shape_(shape), opens_(std::move(opens)) {
   for (int i = 0; i < shape.storages(); ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    slots_.push_back(
-        plan.request(Segment::grads, shape.table->storages[at].name, shape.stats, {shape.layouts[at].padded}));
+    const std::int64_t elements = shape.keeps_whole_gradient(i) ? shape.layout(i).padded : shape.layout(i).chunk;
+    slots_.push_back(plan.request(Segment::grads, shape.spec(i).name, shape.stats, {elements}));
   }
-  for (const LeaseSpec& lease : shape.table->leases) {
-    for (const int storage : lease.storages) ++contributions_[static_cast<std::size_t>(storage)];
+  // A lease's buffer is computed into while that of the lease before it is on its way.
+  std::vector<BufferUse> uses;
+  for (const int lease : opens_) {
+    std::int64_t elements = 0;
+    for (const int storage : shape.storages_of(lease)) {
+      if (!shape.keeps_whole_gradient(storage)) elements += shape.layout(storage).padded;
+    }
+    const auto use = static_cast<int>(uses.size());
+    uses.push_back({elements * size_of(shape.stats), use, use + 1});
+  }
+  ring_plan_ = plan_ring(uses);
+  if (ring_plan_.bytes > 0) {
+    ring_slot_ = plan.request(Segment::comm, "gradients to reduce", DType::uint8, {ring_plan_.bytes});
   }
 }
 
 void GradStore::bind(const Arena& arena, const StoreGroups& groups) {
   groups_ = groups;
-  for (const Slot slot : slots_) flat_.push_back(arena[slot]);
-  left_.assign(flat_.size(), 0);
-  touched_.assign(flat_.size(), false);
+  for (const Slot slot : slots_) held_.push_back(arena[slot]);
+  if (ring_slot_) ring_ = arena[ring_slot_];
 }
 
-void GradStore::begin_step(std::int64_t micro_batches) {
-  arrivals_.clear();
-  touched_.assign(touched_.size(), false);
-  for (std::size_t i = 0; i < left_.size(); ++i) left_[i] = contributions_[i] * micro_batches;
+void GradStore::begin_step(Stream stream) {
+  stream_ = stream;
+  use_ = -1;
+  touched_.assign(held_.size(), false);
+  left_.assign(held_.size(), 0);
+  for (const int lease : opens_) {
+    for (const int storage : shape_.storages_of(lease)) ++left_[static_cast<std::size_t>(storage)];
+  }
+}
+
+Tensor GradStore::own_chunk(int storage) const {
+  const Tensor held = held_[static_cast<std::size_t>(storage)];
+  return shape_.keeps_whole_gradient(storage) ? shape_.own_chunk(storage, held) : held;
+}
+
+Tensor GradStore::flat(int storage) const {
+  LLMTRAIN_CHECK(shape_.keeps_whole_gradient(storage));
+  return held_[static_cast<std::size_t>(storage)];
+}
+
+Tensor GradStore::buffer(int use, std::size_t storage_of_lease) const {
+  const std::vector<int>& storages = shape_.storages_of(opens_[static_cast<std::size_t>(use)]);
+  std::int64_t begin = ring_plan_.offsets[static_cast<std::size_t>(use)];
+  for (std::size_t i = 0; i < storage_of_lease; ++i) {
+    if (!shape_.keeps_whole_gradient(storages[i])) begin += shape_.layout(storages[i]).padded * size_of(shape_.stats);
+  }
+  const std::int64_t elements = shape_.layout(storages[storage_of_lease]).padded;
+  return Tensor::dense(static_cast<std::byte*>(ring_.data) + begin, shape_.stats, {elements});
 }
 
 std::span<const Gradient> GradStore::open(int lease) {
+  ++use_;
+  LLMTRAIN_CHECK(use_ < static_cast<int>(opens_.size()) && opens_[static_cast<std::size_t>(use_)] == lease);
+  settle(ring_plan_.before[static_cast<std::size_t>(use_)], stream_);
   opened_.clear();
-  for (const int storage : shape_.table->leases[static_cast<std::size_t>(lease)].storages) {
-    const auto at = static_cast<std::size_t>(storage);
-    opened_.push_back({shape_.shaped(storage, flat_[at]), touched_[at] ? Write::accumulate : Write::overwrite});
-    touched_[at] = true;
+  const std::vector<int>& storages = shape_.storages_of(lease);
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    const int storage = storages[i];
+    if (shape_.keeps_whole_gradient(storage)) {
+      const auto at = static_cast<std::size_t>(storage);
+      const Write write = touched_[at] ? Write::accumulate : Write::overwrite;
+      opened_.push_back({shape_.shaped(storage, flat(storage)), write});
+      touched_[at] = true;
+      continue;
+    }
+    const Tensor whole = buffer(use_, i);
+    const std::int64_t used = shape_.layout(storage).numel(), padding = whole.numel() - used;
+    if (padding > 0) stream_.device->kernels().fill(stream_, whole.flat(used, padding), 0.0);
+    opened_.push_back({shape_.shaped(storage, whole), Write::overwrite});
   }
   return opened_;
 }
 
 void GradStore::commit(int lease, Stream stream) {
-  Event ready;
-  for (const int storage : shape_.table->leases[static_cast<std::size_t>(lease)].storages) {
-    const auto at = static_cast<std::size_t>(storage);
-    LLMTRAIN_CHECK(left_[at] > 0);
-    if (--left_[at] > 0) continue;
-    if (ready.device == nullptr) ready = stream.record();
-    reduce(storage, ready);
+  LLMTRAIN_CHECK(use_ >= 0 && opens_[static_cast<std::size_t>(use_)] == lease);
+  for (const int storage : shape_.storages_of(lease)) --left_[static_cast<std::size_t>(storage)];
+  const Event ready = stream.record();
+  if (shape_.zero > 0) return reduce_chunks(lease, ready);
+  if (groups_.data == nullptr) return;
+  BucketBatch batch(*groups_.data, ready, shape_.policy.bucket);
+  for (const int storage : shape_.storages_of(lease)) {
+    if (left_[static_cast<std::size_t>(storage)] == 0) batch.all_reduce(flat(storage));
   }
+  arrivals_.push_back(batch.submit());
 }
 
-void GradStore::reduce(int storage, Event ready) {
-  const Tensor flat = flat_[static_cast<std::size_t>(storage)];
-  if (shape_.zero == 0) {
-    if (groups_.data == nullptr) return;
-    for (std::int64_t begin = 0; begin < flat.numel(); begin += bucket_) {
-      Communicator::Batch batch(*groups_.data, ready);
-      batch.all_reduce(flat.flat(begin, std::min(bucket_, flat.numel() - begin)));
-      arrivals_.push_back(batch.submit());
+void GradStore::reduce_chunks(int lease, Event ready) {
+  BucketBatch batch(*groups_.shard, ready, shape_.policy.bucket);
+  std::vector<int> complete;  // their sums go straight into the accumulator, so replicas can follow
+  std::vector<Flight> flights;
+  const std::vector<int>& storages = shape_.storages_of(lease);
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    const int storage = storages[i];
+    const auto at = static_cast<std::size_t>(storage);
+    const bool last = left_[at] == 0;
+    if (shape_.keeps_whole_gradient(storage)) {
+      if (!last) continue;
+      batch.reduce_scatter(own_chunk(storage), flat(storage));
+    } else {
+      const Tensor whole = buffer(use_, i);
+      const Tensor received = touched_[at] ? shape_.own_chunk(storage, whole) : Tensor{};
+      batch.reduce_scatter(received ? received : own_chunk(storage), whole);
+      flights.push_back({use_, storage, received, last});
+      touched_[at] = true;
+      if (received) continue;
     }
-    return;
+    if (last) complete.push_back(storage);
   }
-  Communicator::Batch batch(*groups_.shard, ready);
-  batch.reduce_scatter(own_chunk(storage), flat);
+  const Event arrival = batch.submit();
+  arrivals_.push_back(arrival);
+  for (Flight& flight : flights) {
+    flight.arrival = arrival;
+    flights_.push_back(flight);
+  }
+  sum_over_replicas(complete, arrival);
+}
+
+void GradStore::sum_over_replicas(const std::vector<int>& storages, Event ready) {
+  if (groups_.replicate == nullptr || storages.empty()) return;
+  BucketBatch batch(*groups_.replicate, ready, shape_.policy.bucket);
+  for (const int storage : storages) batch.all_reduce(own_chunk(storage));
   arrivals_.push_back(batch.submit());
-  if (groups_.replicate == nullptr) return;
-  Communicator::Batch replicas(*groups_.replicate, arrivals_.back());
-  replicas.all_reduce(own_chunk(storage));
-  arrivals_.push_back(replicas.submit());
+}
+
+/// Adds what reductions of the opens up to `use` brought; their buffers are free on `stream`.
+void GradStore::settle(int use, Stream stream) {
+  while (!flights_.empty() && flights_.front().use <= use) {
+    const Flight flight = flights_.front();
+    flights_.pop_front();
+    stream.wait(flight.arrival);
+    if (!flight.received) continue;
+    const Tensor sum = own_chunk(flight.storage);
+    stream.device->kernels().add(stream, sum, sum, flight.received);
+    if (flight.last) sum_over_replicas({flight.storage}, stream.record());
+  }
 }
 
 void GradStore::finish(Stream stream) {
   for (const std::int64_t left : left_) LLMTRAIN_CHECK(left == 0);
+  settle(std::numeric_limits<int>::max(), stream);
   for (const Event arrival : arrivals_) stream.wait(arrival);
   arrivals_.clear();
   sum_over_holders(stream);
   sum_over_stages(stream);
 }
-
 void GradStore::sum_over_holders(Stream stream) {
   if (groups_.tensor == nullptr) return;
   const Event ready = stream.record();

@@ -1,86 +1,187 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Whole weights; under ZeRO-1 each lease is gathered when it is first used after an update.
+/// Weights by chunk or whole; what is missing is gathered along the announced sequence of leases.
+#include <algorithm>
+
+#include "bucket_batch.hpp"
 #include "llmtrain/parallel/stores.hpp"
 #include "llmtrain/params/initialise.hpp"
 
 namespace llmtrain {
 
-ParamStore::ParamStore(const StoreShape& shape, MemoryPlan& plan) : shape_(shape) {
+ParamStore::ParamStore(const StoreShape& shape, std::vector<LeaseSequence> passes, MemoryPlan& plan) : shape_(shape) {
   for (int i = 0; i < shape.storages(); ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    const std::string& name = shape.table->storages[at].name;
-    slots_.push_back(plan.request(Segment::params, name, shape.data, {shape.layouts[at].padded}));
-    if (shape.data != shape.stats) {
-      const std::int64_t elements = shape.zero == 0 ? shape.layouts[at].padded : shape.layouts[at].chunk;
-      master_slots_.push_back(plan.request(Segment::master, name, shape.stats, {elements}));
-    }
+    const std::string& name = shape.spec(i).name;
+    const StorageLayout& layout = shape.layout(i);
+    const std::int64_t elements = shape.keeps_whole_weights(i) ? layout.padded : layout.chunk;
+    slots_.push_back(plan.request(Segment::params, name, shape.data, {elements}));
+    if (shape.data == shape.stats) continue;
+    master_slots_.push_back(plan.request(Segment::master, name, shape.stats, {shape.updated_elements(i)}));
   }
+  std::int64_t ring_bytes = 0;
+  for (LeaseSequence& leases : passes) {
+    passes_.push_back(plan_pass(std::move(leases)));
+    ring_bytes = std::max(ring_bytes, passes_.back().ring.bytes);
+  }
+  if (ring_bytes > 0) ring_slot_ = plan.request(Segment::comm, "gathered weights", DType::uint8, {ring_bytes});
 }
 
 void ParamStore::bind(const Arena& arena, const StoreGroups& groups) {
   shard_ = groups.shard;
-  for (const Slot slot : slots_) flat_.push_back(arena[slot]);
+  for (const Slot slot : slots_) held_.push_back(arena[slot]);
   for (const Slot slot : master_slots_) master_.push_back(arena[slot]);
-  stale_.assign(flat_.size(), false);
-  arrival_.assign(flat_.size(), Event{});
-  for (const LeaseSpec& lease : shape_.table->leases) {
-    std::vector<Tensor> tensors;
-    for (const int storage : lease.storages) {
-      tensors.push_back(shape_.shaped(storage, flat_[static_cast<std::size_t>(storage)]));
-    }
-    leases_.push_back(std::move(tensors));
-  }
+  if (ring_slot_) ring_ = arena[ring_slot_];
+  stale_.assign(held_.size(), false);
 }
 
-void ParamStore::gather(int lease) {
-  if (lease >= static_cast<int>(leases_.size())) return;
-  Communicator::Batch batch(*shard_, updated_);
-  std::vector<std::size_t> sent;
-  for (const int storage : shape_.table->leases[static_cast<std::size_t>(lease)].storages) {
-    const auto at = static_cast<std::size_t>(storage);
-    if (!stale_[at]) continue;
-    batch.all_gather(flat_[at], shape_.own_chunk(storage, flat_[at]));
-    stale_[at] = false;
-    sent.push_back(at);
+/// Elements that a use of the lease may have to gather: under ZeRO-3 at every use, else at the first after an update.
+std::int64_t ParamStore::gathered_elements(int lease) const {
+  std::int64_t elements = 0;
+  for (const int storage : shape_.storages_of(lease)) {
+    if (shape_.zero < 3 || !shape_.keeps_whole_weights(storage)) elements += shape_.layout(storage).padded;
   }
-  if (sent.empty()) return;
-  const Event arrival = batch.submit();
-  for (const std::size_t at : sent) arrival_[at] = arrival;
+  return elements;
+}
+
+ParamStore::Pass ParamStore::plan_pass(LeaseSequence leases) const {
+  Pass pass;
+  for (const int lease : leases) {
+    if (pass.stays.empty() || pass.stays.back().lease != lease) pass.stays.push_back({lease, 0, 0});
+    ++pass.stays.back().uses;
+  }
+  const ParallelConfig& policy = shape_.policy;
+  const auto count = static_cast<int>(pass.stays.size());
+  const auto elements = [&](int stay) { return gathered_elements(pass.stays[static_cast<std::size_t>(stay)].lease); };
+  std::vector<BufferUse> uses;
+  std::int64_t ahead = 0;  // elements of the stays after the one in use that are asked for
+  for (int now = 0; now < count; ++now) {
+    const auto asked = [&] { return static_cast<int>(uses.size()); };
+    const auto ask = [&] {
+      const std::int64_t bytes = shape_.zero < 3 ? 0 : elements(asked()) * size_of(shape_.data);
+      uses.push_back({bytes, now, asked()});
+    };
+    if (asked() == now) {
+      ask();
+    } else {
+      ahead -= elements(now);
+    }
+    while (asked() < count && policy.prefetch > 0) {
+      const std::int64_t more = elements(asked());
+      if (asked() > now + 1 && ahead + more > policy.prefetch) break;
+      if (shape_.zero == 3 && elements(now) + ahead + more > policy.max_live) break;
+      ahead += more;
+      ask();
+    }
+  }
+  pass.ring = plan_ring(uses);
+  int begun = 0;
+  for (int now = 0; now < count; ++now) {
+    while (begun < count && pass.ring.begins[static_cast<std::size_t>(begun)] <= now) ++begun;
+    pass.stays[static_cast<std::size_t>(now)].gathered = begun - 1;
+  }
+  pass.leases = std::move(leases);
+  return pass;
+}
+
+void ParamStore::begin_pass(const LeaseSequence& leases, Stream stream) {
+  if (shard_ == nullptr) return;
+  LLMTRAIN_CHECK(uses_left_ == 0 && (pass_ == nullptr || gathered_ == stay_ + 1));  // the last pass came to its end
+  const auto pass = std::find_if(passes_.begin(), passes_.end(), [&](const Pass& p) { return p.leases == leases; });
+  LLMTRAIN_CHECK(pass != passes_.end() && !pass->stays.empty());
+  pass_ = &*pass;
+  stay_ = -1;
+  gathered_ = 0;
+  begun_ = stream.record();
+  arrival_.assign(pass_->stays.size(), Event{});
+  released_.assign(pass_->stays.size(), Event{});
+  gather_ahead();
+}
+
+void ParamStore::gather_ahead() {
+  const int until = pass_->stays[static_cast<std::size_t>(std::max(stay_, 0))].gathered;
+  while (gathered_ <= until) gather(gathered_++);
+}
+
+Tensor ParamStore::weights(int stay, std::size_t storage_of_lease) const {
+  const std::vector<int>& storages = shape_.storages_of(pass_->stays[static_cast<std::size_t>(stay)].lease);
+  const int storage = storages[storage_of_lease];
+  if (shape_.keeps_whole_weights(storage)) return whole(storage);
+  std::int64_t begin = pass_->ring.offsets[static_cast<std::size_t>(stay)];
+  for (std::size_t i = 0; i < storage_of_lease; ++i) {
+    if (!shape_.keeps_whole_weights(storages[i])) begin += shape_.layout(storages[i]).padded * size_of(shape_.data);
+  }
+  return Tensor::dense(static_cast<std::byte*>(ring_.data) + begin, shape_.data, {shape_.layout(storage).padded});
+}
+
+void ParamStore::gather(int stay) {
+  const auto at = static_cast<std::size_t>(stay);
+  const int before = pass_->ring.before[at];
+  const Event ready = before < 0 ? begun_ : released_[static_cast<std::size_t>(before)];
+  BucketBatch batch(*shard_, ready, shape_.policy.bucket);
+  const std::vector<int>& storages = shape_.storages_of(pass_->stays[at].lease);
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    const auto storage = static_cast<std::size_t>(storages[i]);
+    if (shape_.keeps_whole_weights(storages[i]) && !stale_[storage]) continue;
+    batch.all_gather(weights(stay, i), own_chunk(storages[i]));
+    stale_[storage] = false;
+  }
+  arrival_[at] = batch.submit();
 }
 
 std::span<const Tensor> ParamStore::acquire(int lease, Stream stream) {
-  if (shard_ != nullptr) {
-    gather(lease);
-    gather(lease + 1);
-    for (const int storage : shape_.table->leases[static_cast<std::size_t>(lease)].storages) {
-      stream.wait(arrival_[static_cast<std::size_t>(storage)]);
-    }
+  const std::vector<int>& storages = shape_.storages_of(lease);
+  acquired_.clear();
+  if (shard_ == nullptr) {
+    for (const int storage : storages) acquired_.push_back(shape_.shaped(storage, whole(storage)));
+    return acquired_;
   }
-  return leases_[static_cast<std::size_t>(lease)];
+  LLMTRAIN_CHECK(pass_ != nullptr);
+  if (uses_left_ == 0) {
+    ++stay_;
+    LLMTRAIN_CHECK(stay_ < static_cast<int>(pass_->stays.size()));
+    uses_left_ = pass_->stays[static_cast<std::size_t>(stay_)].uses;
+    gather_ahead();
+    stream.wait(arrival_[static_cast<std::size_t>(stay_)]);
+  }
+  LLMTRAIN_CHECK(lease == pass_->stays[static_cast<std::size_t>(stay_)].lease);
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    acquired_.push_back(shape_.shaped(storages[i], weights(stay_, i)));
+  }
+  return acquired_;
 }
 
-void ParamStore::release(int, Stream) {}  // whole weights stay
+void ParamStore::release(int, Stream stream) {
+  if (shard_ == nullptr) return;
+  LLMTRAIN_CHECK(uses_left_ > 0);
+  if (--uses_left_ == 0 && pass_->ring.bytes > 0) released_[static_cast<std::size_t>(stay_)] = stream.record();
+}
 
-void ParamStore::publish(Stream stream) {
-  if (shard_ == nullptr || shape_.zero == 0) return;
-  updated_ = stream.record();
-  stale_.assign(stale_.size(), true);
+void ParamStore::publish() {
+  if (shard_ != nullptr) stale_.assign(stale_.size(), true);
 }
 
 Tensor ParamStore::master(int storage) const {
-  const auto at = static_cast<std::size_t>(storage);
-  return master_.empty() ? shape_.updated(storage, flat_[at]) : master_[at];
+  if (!master_.empty()) return master_[static_cast<std::size_t>(storage)];
+  return shape_.zero == 0 ? whole(storage) : own_chunk(storage);
 }
 
 Tensor ParamStore::published(int storage) const {
-  return master_.empty() ? Tensor{} : shape_.updated(storage, flat_[static_cast<std::size_t>(storage)]);
+  if (master_.empty()) return {};
+  return shape_.zero == 0 ? whole(storage) : own_chunk(storage);
+}
+
+Tensor ParamStore::whole(int storage) const {
+  LLMTRAIN_CHECK(shape_.keeps_whole_weights(storage));
+  return held_[static_cast<std::size_t>(storage)];
+}
+
+Tensor ParamStore::own_chunk(int storage) const {
+  const Tensor held = held_[static_cast<std::size_t>(storage)];
+  return shape_.keeps_whole_weights(storage) ? shape_.own_chunk(storage, held) : held;
 }
 
 void ParamStore::initialise(Kernels& kernels, Stream stream, std::uint64_t seed) {
   for (int i = 0; i < shape_.storages(); ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    llmtrain::initialise(kernels, stream, master(i), shape_.table->storages[at], shape_.layouts[at],
-                         shape_.updated_begin(i), seed);
+    llmtrain::initialise(kernels, stream, master(i), shape_.spec(i), shape_.layout(i), shape_.updated_begin(i), seed);
   }
   refresh(kernels, stream);
 }
@@ -89,7 +190,7 @@ void ParamStore::refresh(Kernels& kernels, Stream stream) {
   if (!master_.empty()) {
     for (int i = 0; i < shape_.storages(); ++i) kernels.convert(stream, published(i), master(i));
   }
-  publish(stream);
+  publish();
 }
 
 }  // namespace llmtrain

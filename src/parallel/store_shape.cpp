@@ -1,15 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Views of flat storage: whole, chunk, matrix.
+/// Which row of the ZeRO table a storage has, and views of flat storage: whole, chunk, matrix.
+#include <algorithm>
+
 #include "llmtrain/parallel/stores.hpp"
 
 namespace llmtrain {
 
-StoreShape::StoreShape(const ParamTable& params, const StorePlace& where, int zero_level, DType data_type,
-                       DType stats_type)
-    : table(&params), place(where), zero(where.shards == 1 ? 0 : zero_level), data(data_type), stats(stats_type) {
+StoreShape::StoreShape(const ParamTable& params, const StorePlace& where, const ParallelConfig& parallel,
+                       DType data_type, DType stats_type)
+    : table(&params),
+      place(where),
+      policy(parallel),
+      zero(where.shards == 1 ? 0 : parallel.zero),
+      data(data_type),
+      stats(stats_type) {
   for (const StorageSpec& storage : params.storages) {
     layouts.push_back(layout_of(storage, where.tensor_rank, where.tensor_size, where.shards));
   }
+}
+
+bool StoreShape::keeps_whole_weights(int storage) const {
+  return zero < 3 || layout(storage).numel() <= policy.persistence;
+}
+
+bool StoreShape::keeps_whole_gradient(int storage) const {
+  if (zero < 2) return true;
+  const auto contains = [](const auto& list, const auto& value) {
+    return std::find(list.begin(), list.end(), value) != list.end();
+  };
+  return std::any_of(table->leases.begin(), table->leases.end(), [&](const LeaseSpec& lease) {
+    return contains(policy.whole_gradients, lease.name) && contains(lease.storages, storage);
+  });
 }
 
 Tensor StoreShape::own_chunk(int storage, Tensor flat) const {

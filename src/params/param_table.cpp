@@ -21,8 +21,7 @@ ParamTable ParamTable::part(std::span<const int> held) const {
     }
   }
   for (std::size_t lease = 0; lease < leases.size(); ++lease) {
-    const auto first = std::find(held.begin(), held.end(), static_cast<int>(lease));
-    if (first != held.end()) continue;
+    if (std::find(held.begin(), held.end(), static_cast<int>(lease)) != held.end()) continue;
     for (const int storage : leases[lease].storages) {
       const int to = number[static_cast<std::size_t>(storage)];
       if (to < 0) continue;

@@ -11,8 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 from cli import PROGRAM, check, files, finish, metrics, prepare, run  # noqa: E402
 
 DROPOUT = ["model.dropout=0.1"]
-GPT = ["model.family=gpt", "model.kv_heads=6", "model.qkv_bias=true", "model.activation=gelu_tanh",
-       "model.positions=learned", "model.tied=true"]
+GPT = ["model.family=gpt", "model.kv_heads=6", "model.tied=true"]
 LLAMA = ["model.qkv_bias=true", "model.qk_norm=true", "model.rope.scaling={factor: 4, original_max_position: 16}"]
 
 

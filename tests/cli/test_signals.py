@@ -77,8 +77,11 @@ def during_save(name):
 
 
 def by_timeout(name):
-    """`timeout` sends its signal twice: that is one request."""
-    return stopped(Job(name, *LONG, prefix=["timeout", "--preserve-status", "-s", "USR1", "4"]), "SIGUSR1")
+    """`timeout` sends its signal twice, to mpirun and to its own group: that is one request. SIGALRM ends its wait."""
+    job = Job(name, *LONG, prefix=["timeout", "--preserve-status", "-s", "USR1", "1000"])
+    job.wait_for_step(2)
+    os.kill(job.process.pid, signal.SIGALRM)
+    return stopped(job, "SIGUSR1")
 
 
 def by_walltime(name):

@@ -41,6 +41,12 @@ def resumes():
 def layouts():
     run(2, "zero0", "parallel.zero=0")
     check(metrics("zero0") == metrics("first"), "ZeRO-0 and ZeRO-1 have equal metrics")
+    for zero in (1, 3):
+        run(2, f"one{zero}", f"parallel.zero={zero}", "parallel.persistence=0", "schedule.micro_batch=4")
+    check(metrics("one3") == metrics("one1"), "with one micro-batch a step ZeRO-1 and ZeRO-3 have equal metrics")
+    run(2, "levels", "parallel.zero=3", "schedule.micro_batch=4", "run.stop_after=11")
+    run(2, "levels", "parallel.zero=2", "schedule.micro_batch=4")
+    check(metrics("levels") == metrics("one1"), "stopped under ZeRO-3, gone on with ZeRO-2: the same metrics")
     run(1, "dp1", "schedule.micro_batch=8")
     run(4, "dp4")
     for name in ("dp1", "dp4"):

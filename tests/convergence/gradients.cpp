@@ -285,7 +285,7 @@ class BlockBench {
       batch_.positions.ptr<std::int32_t>()[i] = static_cast<std::int32_t>(i % config_.seq_len);
       batch_.samples.ptr<std::int64_t>()[i / config_.seq_len] = 30 + i / config_.seq_len;
     }
-    saved_ = slots_.bind(*arena_, tokens_);
+    saved_ = slots_.bind(*arena_, tokens_, tokens_);
     std::normal_distribution<double> normal;
     probe_.resize(static_cast<std::size_t>(tokens_ * config_.hidden));
     for (double& x : probe_) x = normal(random);

@@ -44,10 +44,11 @@ Digest digest_of(const CompactIndex& index) {
   return digest;
 }
 
+/// Rows of the sample index. Megatron's first is (0, 0), also where the first document is empty and so holds no token.
 Digest places_of(const Dataset& dataset) {
   Digest digest;
   for (std::int64_t j = 0; j <= dataset.samples(); ++j) {
-    const StreamPlace place = dataset.index().place(j * dataset.seq_len());
+    const StreamPlace place = j == 0 ? StreamPlace{} : dataset.index().place(j * dataset.seq_len());
     digest.add(place.position);
     digest.add(place.offset);
   }

@@ -35,7 +35,7 @@ WRAP = 60000  # token i of a set is i modulo this
 class Tokenizer:
     """Ids that no set holds: nothing is padded or masked."""
 
-    pad, eod, eos = -1, -2, -2
+    pad, eod, eos, vocab_size = -1, -2, -2, WRAP
     unique_identifiers = {"class": "none"}
 
 

@@ -58,6 +58,8 @@ TEST_CASE("wrong shapes and dtypes are refused") {
   CHECK_THROWS_AS(
       kernels().cross_entropy_stats(stream, shape_only({2, 4}), shape_only({4, 8}), shape_only({4}, i32), {0, 8}),
       Error);
+  CHECK_THROWS_WITH(kernels().cross_entropy_merge(stream, shape_only({3, 4}), shape_only({2, 12})),
+                    doctest::Contains("parts must be dense [ranks, 3, tokens]"));
   CHECK_THROWS_AS(kernels().sum_squares(stream, shape_only({4}), shape_only({9})), Error);
   const AttentionOptions options{.shape = {.batch = 1, .sequence = 4, .heads = 3, .kv_heads = 2, .head_dim = 4}};
   CHECK_THROWS_WITH(

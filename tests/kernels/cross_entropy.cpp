@@ -124,23 +124,46 @@ TEST_CASE("cross_entropy_gradient is the gradient of the loss") {
   check_gradient(random, {{&logits, gradient.values()}}, loss);
 }
 
-TEST_CASE("statistics of two ranges combine to those of the whole vocabulary") {
+TEST_CASE_TEMPLATE("cross_entropy_merge gives the statistics of the whole vocabulary", T, float, double) {
   Random random(5);
-  const std::int64_t tokens = 11, columns = 64, split = 24;
-  auto logits = Buffer<double>::random(random, {tokens, columns}, 0, 5);
-  auto targets = Buffer<std::int32_t>::integers(random, {tokens}, 0, columns);
-  Buffer<double> whole({3, tokens}), left({3, tokens}), right({3, tokens});
-  kernels().cross_entropy_stats(stream, whole.tensor(), logits.tensor(), targets.tensor(), {0, columns});
-  kernels().cross_entropy_stats(stream, left.tensor(), logits.tensor().cols_at(0, split), targets.tensor(), {0, split});
-  kernels().cross_entropy_stats(stream, right.tensor(), logits.tensor().cols_at(split, columns - split),
-                                targets.tensor(), {split, columns - split});
-  for (std::int64_t t = 0; t < tokens; ++t) {
-    const double maximum = std::max(left.at(0, t), right.at(0, t));
-    const double sum =
-        left.at(1, t) * std::exp(left.at(0, t) - maximum) + right.at(1, t) * std::exp(right.at(0, t) - maximum);
-    CHECK(whole.at(0, t) == maximum);
-    CHECK(std::abs(whole.at(1, t) - sum) <= 1e-13 * sum);
-    CHECK(whole.at(2, t) == left.at(2, t) + right.at(2, t));
+  for (const std::int64_t tokens : {1, 11, 3000}) {
+    const std::int64_t columns = 64;
+    auto logits = Buffer<T>::random(random, {tokens, columns}, 0, 5);
+    auto targets = Buffer<std::int32_t>::integers(random, {tokens}, 0, columns);
+    Buffer<T> whole({3, tokens}), merged({3, tokens}, tokens + 2), parts({4, 3, tokens});
+    kernels().cross_entropy_stats(stream, whole.tensor(), logits.tensor(), targets.tensor(), {0, columns});
+    const std::array ends{0, 24, 25, 64, 64};  // the last rank has no true row
+    for (std::int64_t r = 0; r < 4; ++r) {
+      const std::int64_t first = ends[static_cast<std::size_t>(r)], n = ends[static_cast<std::size_t>(r) + 1] - first;
+      const Tensor stats = parts.tensor().flat(r * 3 * tokens, 3 * tokens).reshaped({3, tokens});
+      const Tensor local = n > 0 ? logits.tensor().cols_at(first, n) : logits.tensor().cols_at(0, 1);
+      kernels().cross_entropy_stats(stream, stats, local, targets.tensor(), {first, n});
+    }
+    check_thread_invariance(merged, [&] { kernels().cross_entropy_merge(stream, merged.tensor(), parts.tensor()); });
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      CHECK(merged.at(0, t) == whole.at(0, t));
+      CHECK(std::abs(merged.at(1, t) - whole.at(1, t)) <= tolerance<T> * whole.at(1, t));
+      CHECK(merged.at(2, t) == whole.at(2, t));
+    }
+    CHECK(merged.gaps_intact());
+  }
+}
+
+TEST_CASE_TEMPLATE("cross_entropy_merge passes on what is not finite", T, float, double) {
+  for (const std::int64_t rank : {0, 1}) {
+    for (const T bad : {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity()}) {
+      Buffer<T> logits({1, 8}), stats({3, 1}), parts({2, 3, 1});
+      logits.fill(1);
+      logits.at(0, 4 * rank + 1) = bad;
+      Buffer<std::int32_t> targets({1});
+      targets.at(0) = 3;
+      for (std::int64_t r = 0; r < 2; ++r) {
+        kernels().cross_entropy_stats(stream, parts.tensor().flat(3 * r, 3).reshaped({3, 1}),
+                                      logits.tensor().cols_at(4 * r, 4), targets.tensor(), {4 * r, 4});
+      }
+      kernels().cross_entropy_merge(stream, stats.tensor(), parts.tensor());
+      CHECK_FALSE(std::isfinite(stats.at(1, 0)));
+    }
   }
 }
 

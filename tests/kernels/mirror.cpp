@@ -178,6 +178,10 @@ void MirrorKernels::do_cross_entropy_stats(Stream, Tensor stats, Tensor logits, 
            [&](Kernels& on) { on.cross_entropy_stats(stream_, stats, logits, targets, vocab); });
 }
 
+void MirrorKernels::do_cross_entropy_merge(Stream, Tensor stats, Tensor parts) {
+  mirrored({&stats, &parts}, [&](Kernels& on) { on.cross_entropy_merge(stream_, stats, parts); });
+}
+
 void MirrorKernels::do_cross_entropy_loss(Stream, Tensor totals, Tensor stats, Tensor weights) {
   mirrored({&totals, &stats, &weights}, [&](Kernels& on) { on.cross_entropy_loss(stream_, totals, stats, weights); });
 }

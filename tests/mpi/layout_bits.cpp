@@ -58,7 +58,7 @@ class BitsTest {
   /// Numbers of a deck, which may be one that this version cannot run.
   LayoutNumbers run(const Deck& deck) { return fits(deck, 4, true) ? job_.run(deck, 4, steps) : LayoutNumbers{}; }
   void check_equal(const Deck& deck, const LayoutNumbers& expected) {
-    LayoutJob::check_agreement(run(deck), expected, Agreement::bits);
+    job_.check_agreement(run(deck), expected, Agreement::bits);
   }
 
  private:

@@ -165,13 +165,13 @@ void check_case(LayoutJob& job, const Case& c) {
   constexpr int steps = 3;
   const LayoutNumbers reference = job.run(serial(c.deck), 1, steps, c.masked);
   const LayoutNumbers numbers = job.run(c.deck, c.ranks, steps, c.masked);
-  LayoutJob::check_agreement(numbers, reference, Agreement::bound);
+  job.check_agreement(numbers, reference, Agreement::bound);
   if (c.deck.parallel.zero != 3) return;
   Deck deck = c.deck;
   for (const std::int64_t persistence : {std::int64_t{0}, ParallelConfig{}.persistence}) {
     deck.parallel.persistence = persistence;
     if (!fits(deck, c.ranks, true)) continue;
-    LayoutJob::check_agreement(job.run(deck, c.ranks, steps, c.masked), numbers, Agreement::bits);
+    job.check_agreement(job.run(deck, c.ranks, steps, c.masked), numbers, Agreement::bits);
   }
 }
 
@@ -195,5 +195,5 @@ TEST_CASE("random decks in random layouts agree with one rank") {
     INFO(reproduce);
     check_case(job, c);
   }
-  if (job.world.rank() == 0) std::printf("%s\n", drawn.text().c_str());
+  if (job.world.rank() == 0) std::printf("%s\n%s\n", drawn.text().c_str(), job.worst().c_str());
 }

@@ -26,7 +26,7 @@ class RandomDecks {
     draw(deck.model);
     deck.run.steps = of({0, 1, 3, 40});
     deck.parallel.zero = static_cast<int>(of({0, 1, 1, 2}));
-    deck.parallel.bucket = of({1, 100, 500'000'000});
+    deck.parallel.bucket = of({60, 1000, 500'000'000});
     deck.parallel.tensor = static_cast<int>(of({1, 1, 1, 1, 2}));
     deck.schedule.micro_batch = of({1, 2, 3});
     deck.schedule.global_batch = of({1, 2, 4, 6, 12});

@@ -61,9 +61,9 @@ def command(ranks, name, *overrides):
 
 
 def run(ranks, name, *overrides, code=0):
-    """Runs to the end, checks the exit code and returns standard error."""
+    """Runs to the end, which may take long on a busy machine; checks the exit code and returns standard error."""
     result = subprocess.run(command(ranks, name, *overrides), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                            timeout=300)
+                            timeout=1200)
     if result.returncode != code:
         print(result.stdout[-2000:] + result.stderr[-2000:])
     check(result.returncode == code, f"{name}: exit code {code} ({result.returncode})")
@@ -100,7 +100,8 @@ class Job:
     def __init__(self, name, *options, prefix=()):
         self.name = name
         self.process = subprocess.Popen([*prefix, *command(2, name, *options)], stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        start_new_session=True)
 
     def wait_for(self, condition, what):
         """Waits until the condition gives something true, and returns that."""
@@ -139,7 +140,11 @@ class Job:
 
     def end(self, code):
         """Waits for the end, checks the exit code and returns standard output and standard error."""
-        out, err = self.process.communicate(timeout=200)
+        try:
+            out, err = self.process.communicate(timeout=200)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise
         got = self.process.returncode
         if got != code:
             print(out[-2000:] + err[-2000:])

@@ -179,8 +179,9 @@ inline void check_layouts(LayoutJob& job, const Deck& model, const std::vector<L
     for (const Layout& layout : layouts) {
       const Deck cell = layout.apply(deck);
       if (!fits(cell, layout.ranks, true)) continue;
-      LayoutJob::check_agreement(job.run(cell, layout.ranks, steps), reference, Agreement::bound);
+      job.check_agreement(job.run(cell, layout.ranks, steps), reference, Agreement::bound);
     }
+    if (job.world.rank() == 0) std::printf("%s\n", job.worst().c_str());
   }
 }
 

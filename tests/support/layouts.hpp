@@ -51,11 +51,22 @@ class LayoutJob {
   }
 
   /// Checks that `a` agrees with `b`, where this rank has both.
-  static void check_agreement(const LayoutNumbers& a, const LayoutNumbers& b, Agreement agreement) {
+  void check_agreement(const LayoutNumbers& a, const LayoutNumbers& b, Agreement agreement) {
     if (a.gradients.empty() || b.gradients.empty()) return;
     const std::vector<Check> checks = compare(a, b, agreement);
     const bool agree = first_failure(checks) == nullptr;
-    if (!agree) FAIL_CHECK(a.layout, "\nagainst ", b.layout, "\n", report(checks));
+    CHECK_MESSAGE(agree, a.layout, "\nagainst ", b.layout, "\n", agree ? "" : report(checks));
+    for (const Check& check : checks) {
+      if (check.difference > 0)
+        worst_[check.quantity] = std::max(worst_[check.quantity], check.difference / check.bound);
+    }
+  }
+
+  /// On rank 0, the largest difference of each quantity so far in parts of its bound.
+  std::string worst() const {
+    std::string text = "largest differences in parts of their bounds:";
+    for (const auto& [quantity, part] : worst_) text += fmt::format(" {} {:.2g};", quantity, part);
+    return text;
   }
 
   const MpiComm world = MpiComm::world();
@@ -89,6 +100,7 @@ class LayoutJob {
   std::string prefix_;
   const std::unique_ptr<Device> device_ = make_cpu_device(1);
   std::map<std::int64_t, std::shared_ptr<const IndexedDataset>> sources_;
+  std::map<std::string, double> worst_;
 };
 
 /// True if a deck fits this number of ranks; with `built`, also if this version can run it.

@@ -14,14 +14,14 @@ std::string with(const std::vector<std::string>& overrides, DeckChecks checks = 
   return deck_error("{}", overrides, checks);
 }
 
-}  // namespace
+/// An override or several, and a part of the message that they get.
+struct RuleCase {
+  std::vector<std::string> overrides;
+  std::string part;
+};
 
-TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
-  struct Case {
-    std::vector<std::string> overrides;
-    std::string part;
-  };
-  const std::vector<Case> cases{
+const std::vector<RuleCase>& rule_cases() {
+  static const std::vector<RuleCase> cases{
       {{"model.hidden=250"},
        "command line: model.hidden=250: model.hidden 250 is not divisible by model.heads 8: hidden may be 248 or 256"},
       {{"model.kv_heads=3"}, "model.heads 8 is not divisible by model.kv_heads 3: kv_heads may be 2 or 4"},
@@ -35,12 +35,26 @@ TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
       {{"parallel.tensor=3"},
        "schedule.micro_batch x model.seq_len = 4 x 256 tokens are not divisible by parallel.tensor 3"},
       {{"model.kv_heads=4", "model.heads=24", "model.hidden=768", "parallel.tensor=6"},
-       "neither of model.kv_heads 4 and parallel.tensor 6"},
+       "neither of model.kv_heads 4 and parallel.tensor 6 divides the other: tensor may be 4 or 8"},
+      {{"parallel.tensor=16"}, "model.heads 8 is not divisible by parallel.tensor 16: tensor may be 8"},
+      {{"parallel.tensor=5", "model.kv_heads=2", "model.heads=6", "model.hidden=384", "model.ffn=690"},
+       "model.heads 6 is not divisible by parallel.tensor 5: tensor may be 2"},
+      {{"parallel.tensor=8", "schedule.micro_batch=1", "model.seq_len=20"},
+       "schedule.micro_batch x model.seq_len = 1 x 20 tokens are not divisible by parallel.tensor 8: tensor may be 4, "
+       "or "
+       "set parallel.sequence false"},
       {{"parallel.tensor=8", "model.ffn=700"},
        "model.ffn 700 is not divisible by parallel.tensor 8: ffn may be 696 or 704"},
-      {{"parallel.pipeline=5"}, "model.layers 4 is fewer than the 5 pipeline stages"},
+      {{"parallel.pipeline=5"},
+       "model.layers 4 is fewer than the 5 pipeline stages (parallel.pipeline x "
+       "schedule.chunks): at most 4 stages: pipeline may be up to 4"},
+      {{"parallel.pipeline=2", "schedule.kind=interleaved", "schedule.chunks=3"},
+       "pipeline may be up to 1, or chunks "
+       "up to 2"},
       {{"parallel.pipeline=2", "parallel.stage_layers=[1, 2]"},
-       "parallel.stage_layers adds up to 3 but model.layers is 4"},
+       "parallel.stage_layers adds up to 3 but model.layers is 4: an even split is [2, 2]"},
+      {{"parallel.pipeline=3", "parallel.count_head=true", "parallel.stage_layers=[1, 2]"},
+       "parallel.stage_layers has 2 entries but there are 3 pipeline stages: an even split is [2, 2, 0]"},
       {{"parallel.pipeline=2", "parallel.stage_layers=[4]"}, "parallel.stage_layers has 1 entries but there are 2"},
       {{"schedule.chunks=2"}, "schedule.chunks 2 needs schedule.kind interleaved"},
       {{"schedule.kind=interleaved"}, "needs parallel.pipeline of 2 or more"},
@@ -58,7 +72,13 @@ TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
       {{"data.valid=[a, b, a]"}, "data.valid names 'a' twice"},
       {{"run.steps=-1"}, "run.steps: '-1' is out of range; it takes a whole number, 0 to 1e9 (steps)"},
   };
-  for (const Case& c : cases) {
+  return cases;
+}
+
+}  // namespace
+
+TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
+  for (const RuleCase& c : rule_cases()) {
     CAPTURE(c.part);
     const std::string message = with(c.overrides);
     CAPTURE(message);
@@ -119,6 +139,17 @@ TEST_CASE("rules with the number of ranks") {
   CHECK(
       contains(with({"parallel.shard=3"}, {.ranks = 4}), "parallel.shard 3 does not divide the 4 data-parallel ranks"));
   CHECK(contains(with({"parallel.shard=3"}, {.ranks = 4}), "shard may be 2 or 4"));
+  const std::vector<std::string> interleaved{"schedule.kind=interleaved", "parallel.pipeline=4",
+                                             "schedule.micro_batch=8"};
+  CHECK(with(interleaved, {.ranks = 4}).empty());
+  CHECK(contains(
+      with(interleaved, {.ranks = 8}),
+      "schedule.kind interleaved needs at least parallel.pipeline = 4 micro-batches a rank, but global_batch / "
+      "(micro_batch x data) = 32 / (8 x 2) = 2: global_batch may be 64, or micro_batch 4, or use kind 1f1b"));
+  CHECK(contains(
+      with({"schedule.kind=interleaved", "parallel.pipeline=4", "schedule.global_batch=3", "schedule.micro_batch=1"},
+           {.ranks = 4}),
+      "(1 x 1) = 3: global_batch may be 4, or use kind 1f1b"));
 }
 
 TEST_CASE("features of later versions are understood and refused") {
@@ -130,12 +161,13 @@ TEST_CASE("features of later versions are understood and refused") {
               "parallel.shard=4", "parallel.zero=0"},
              built)
             .empty());
+  for (const char* zero : {"parallel.zero=2", "parallel.zero=3"})
+    CHECK(with({zero, "parallel.shard=2"}, built).empty());
   CHECK(with({}, built).empty());
   CHECK(with({"schedule.recompute=block"}, built).empty());
   CHECK(with({"schedule.recompute=selective", "schedule.recompute_modules=[mlp]"}, built).empty());
   for (const std::string later :
-       {"parallel.tensor=2", "parallel.pipeline=2", "parallel.zero=2", "parallel.zero=3", "parallel.shard=2",
-        "precision.gradients=bf16", "precision.reduce=bf16", "precision.moments=bf16", "run.device=cuda",
+       {"precision.gradients=bf16", "precision.reduce=bf16", "precision.moments=bf16", "run.device=cuda",
         "run.share_gpu=true", "data.order=shuffled", "data.document_mask=true", "data.tokenizer=t.json",
         "checkpoint.async=true", "data.train=[a, b]"}) {
     CAPTURE(later);
@@ -145,10 +177,9 @@ TEST_CASE("features of later versions are understood and refused") {
     CHECK(contains(message, "not built yet"));
     CHECK(std::count(message.begin(), message.end(), '\n') == 0);
   }
-  CHECK(contains(with({"precision.compute=fp32", "schedule.kind=interleaved", "parallel.pipeline=2"}, built),
-                 "schedule.kind interleaved is not built yet"));
-  CHECK(contains(with({"precision.compute=fp32", "schedule.kind=gpipe", "parallel.pipeline=2"}, built),
-                 "schedule.kind gpipe is not built yet"));
+  for (const std::string kind : {"gpipe", "1f1b", "interleaved"}) {
+    CHECK(with({"precision.compute=fp32", "schedule.kind=" + kind, "parallel.pipeline=2"}, built).empty());
+  }
 }
 
 TEST_CASE("training needs data") {

@@ -171,3 +171,25 @@ TEST_CASE("a run of one step says so, a run of none is silent") {
   one.progress.summary();
   CHECK(one.lines()[2] == "mean 500 tok/s over step 7 alone");
 }
+
+TEST_CASE("the live line fits its terminal, with a bar where there is room") {
+  const StepRecord half = record_of(100);
+  CHECK(live_line(half, 75, 200, false) ==
+        "[####################....................]   50%  step 100/200  loss 3.1416  eta 0:01:15");
+  CHECK(live_line(half, 75, 60, false) == "[#####......]   50%  step 100/200  loss 3.1416  eta 0:01:15");
+  CHECK(live_line(half, 75, 50, false) == " 50%  step 100/200  loss 3.1416  eta 0:01:15");
+  CHECK(live_line(half, 75, 20, false) == " 50%  step 100/200 ");
+  CHECK(live_line(half, 75, 0, false).empty());
+  for (int columns = 0; columns < 120; ++columns)
+    CHECK(std::ssize(live_line(half, 75, columns, false)) <= std::max(columns - 1, 0));
+  CHECK(live_line(record_of(199), 1, 100, false).find(" 99%") != std::string::npos);  // never 100 % too early
+  CHECK(live_line(record_of(200), 0, 100, false).starts_with("[########################################]  100%"));
+  CHECK(live_line(record_of(1), not_measured, 100, false).ends_with("eta -:--:--"));
+}
+
+TEST_CASE("the bar has a colour only where colours are wanted") {
+  const std::string plain = live_line(record_of(100), 75, 100, false);
+  const std::string colored = live_line(record_of(100), 75, 100, true);
+  CHECK(plain.find('\x1b') == std::string::npos);
+  CHECK(colored.starts_with("[\x1b[32m####################\x1b[0m...................."));
+}

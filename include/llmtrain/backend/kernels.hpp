@@ -188,6 +188,8 @@ class Kernels {
   /// Per token of logits [tokens, rows]: stats [3, tokens] (stats dtype) = local maximum, sum of exp(logit - maximum), and
   /// the target's logit (0 where the target is not of this rank); padding columns are not read. Targets int32.
   void cross_entropy_stats(Stream s, Tensor stats, Tensor logits, Tensor targets, VocabRange vocab);
+  /// stats [3, tokens] of the whole vocabulary from those of its parts [ranks, 3, tokens], combined in rank order.
+  void cross_entropy_merge(Stream s, Tensor stats, Tensor parts);
   /// totals[0] += sum of weights * loss, totals[1] += sum of weights (StepTotals; fp64, in token order). weights fp32.
   void cross_entropy_loss(Stream s, Tensor totals, Tensor stats, Tensor weights);
   /// logits := weights * (softmax - one_hot(target)) in place, with stats of the whole vocabulary; padding columns := 0.
@@ -244,6 +246,7 @@ class Kernels {
   virtual void do_bias_dropout(Stream s, Tensor out, Tensor x, Tensor bias, Tensor samples, const DropoutKey& key) = 0;
   virtual void do_dropout_backward(Stream s, Tensor d_x, Tensor d_out, Tensor samples, const DropoutKey& key) = 0;
   virtual void do_cross_entropy_stats(Stream s, Tensor stats, Tensor logits, Tensor targets, VocabRange vocab) = 0;
+  virtual void do_cross_entropy_merge(Stream s, Tensor stats, Tensor parts) = 0;
   virtual void do_cross_entropy_loss(Stream s, Tensor totals, Tensor stats, Tensor weights) = 0;
   virtual void do_cross_entropy_gradient(Stream s, Tensor logits, Tensor stats, Tensor targets, Tensor weights,
                                          VocabRange vocab) = 0;

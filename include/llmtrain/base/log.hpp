@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "llmtrain/base/files.hpp"
+#include "llmtrain/base/terminal.hpp"
 
 namespace llmtrain {
 
@@ -25,6 +26,9 @@ class Logger {
  public:
   /// `output` and `errors` are file descriptors and stay open.
   explicit Logger(int rank = 0, int output = 1, int errors = 2);
+  ~Logger() { status(""); }
+  Logger(const Logger&) = delete;
+  Logger& operator=(const Logger&) = delete;
 
   template <class... Args>
   void info(fmt::format_string<Args...> format, Args&&... args) {
@@ -46,6 +50,12 @@ class Logger {
     write_local_error(fmt::format(format, std::forward<Args>(args)...));
   }
 
+  /// The terminal that shows rank 0's info lines; none on other ranks.
+  const Terminal& terminal() const { return terminal_; }
+  /// The line that stays below all others on that terminal, and in no file: replaced by the next, gone with an empty one.
+  /// It has no '\n', and fits into the terminal's columns but one.
+  void status(std::string line);
+
   /// Opens the log file on rank 0, at its end if `append`, else empty, and writes what was said before into it.
   /// Error: cannot_create; the file is not attached then.
   void attach_file(const std::string& path, bool append);
@@ -65,12 +75,15 @@ class Logger {
   void put(Sink& terminal, std::string text);
   void put_to_file(const std::string& text);
   int put_to(Sink& sink, const std::string& text);
+  int put_above_status(Sink& sink, const std::string& text);
   std::string failure_text(Sink& sink, int error);
 
   int rank_;
   std::mutex mutex_;  // the watchdog's thread may speak too
   Sink output_;
   Sink errors_;
+  const Terminal terminal_;
+  std::string status_;
   Sink file_;
   FileDescriptor file_handle_;
   std::string earlier_;  ///< lines said before the file was attached

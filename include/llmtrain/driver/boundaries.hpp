@@ -21,6 +21,9 @@ class Boundaries {
   /// Takes its memory and makes the channels. Collective over `world`.
   void bind(const Arena& arena, Device& device, const Topology& topology, int rank, const MpiComm& world);
 
+  /// Ends the channels, once what is in flight has arrived: before the arena goes.
+  void close();
+
   /// Starts a send or a receive, after the work issued on `stream` so far.
   void start(const Action& transfer, Stream stream);
   /// What a forward or backward works on. Later work on `stream` runs when it has arrived, and what it will overwrite has

@@ -40,7 +40,7 @@ class Parts {
   Parts& operator=(const Parts&) = delete;
 
   std::int64_t micro_batches() const;  ///< of one data-parallel rank in a step
-  Context context() { return {kernels, stream, *scratch}; }
+  Context context() { return {kernels, stream, *scratch, tensor_group()}; }
   /// Memory of the micro-batch that a forward or backward works on.
   const Batch& batch(const Action& work) const {
     return batches[static_cast<std::size_t>(work.chunk)][static_cast<std::size_t>(work.slot)];
@@ -56,10 +56,11 @@ class Parts {
   const Stream stream;  ///< compute
 
   const ScheduleShape pipeline;
-  const std::vector<ModelPiece> pieces;  ///< of this rank, by chunk
-  const ParamTable table;                ///< of this rank's pieces
+  const std::vector<PieceLeases> pieces;  ///< of this rank, by chunk
+  const ParamTable table;                 ///< of this rank's pieces
   const StoreShape shape;
   const std::vector<Action> actions;
+  const PassLeases step_leases;  ///< of the actions
   MemoryPlan plan;
   ParamStore params;
   GradStore grads;
@@ -77,12 +78,14 @@ class Parts {
   struct Requests {
     std::vector<std::vector<BatchSlots>> batches;
     Slot totals, scalars, scratch, kernels_workspace;
-    Slot data_workspace, shard_workspace, replicate_workspace, world_workspace, tied_workspace;
+    Slot data_workspace, shard_workspace, replicate_workspace, tensor_workspace, kv_workspace, world_workspace;
+    Slot tied_workspace;
   };
   std::deque<Stage> make_stages();
   BatchSlots request_batch();
   Requests request(std::int64_t scratch_bytes);
   void bind();
+  TensorGroup tensor_group() const;
   Batch bind_batch(const BatchSlots& slots) const;
   std::unique_ptr<Communicator> communicator(const std::string& name, std::vector<int> members, Slot workspace);
   const Requests requests_;
@@ -94,6 +97,8 @@ class Parts {
   std::unique_ptr<Communicator> data;       ///< data-parallel ranks, under ZeRO-0
   std::unique_ptr<Communicator> shard;      ///< those that ZeRO shards over, under ZeRO-1 to 3
   std::unique_ptr<Communicator> replicate;  ///< those with the same chunks
+  std::unique_ptr<Communicator> tensor;     ///< tensor-parallel ranks
+  std::unique_ptr<Communicator> kv;         ///< those of them with the same heads of K and V, if some but not all
   std::unique_ptr<Communicator> tied;       ///< first and last stage, where both hold a weight
   std::unique_ptr<Communicator> world;      ///< all ranks
   Tensor totals;                            ///< StepTotals

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The run as a person follows it: one aligned line a step, a line an evaluation, and the summary at the end.
+/// The run as a person follows it: one aligned line a step, a line an evaluation, a bar below them on a terminal, and the
+/// summary at the end.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,10 @@ struct SpeedOfLight {
   double mfu(double tokens_per_second) const { return fraction(flops.causal, tokens_per_second); }
 };
 
+/// A bar of the steps done with percentage, step, loss and the time left, for a terminal of so many columns: one less is
+/// used, and the bar is the first to go.
+std::string live_line(const StepRecord& record, double seconds_left, int columns, bool colors);
+
 /// Prints through the Logger what output.log_every asks for; it sees every step, because means and the time left need
 /// them. The first step seen (memory is touched, libraries warm up) counts in no mean and no estimate.
 class Progress {
@@ -35,7 +40,7 @@ class Progress {
   /// printed.
   Progress(Logger& log, SpeedOfLight light, std::int64_t log_every);
 
-  /// A step's line, and an evaluation line when record.valid is not empty. With log_every > 1 speed and MFU are means
+  /// A step's line, an evaluation line when record.valid is not empty, and the live line where there is a terminal. With log_every > 1 speed and MFU are means
   /// since the last line.
   void step(const StepRecord& record);
 
@@ -55,6 +60,7 @@ class Progress {
   };
 
   bool is_printed(const StepRecord& record) const;
+  void update_live_line(const StepRecord& record);
   std::string step_line(const StepRecord& record);
 
   Logger& log_;
@@ -68,6 +74,7 @@ class Progress {
   Span measured_;               ///< without the first step
   std::vector<double> recent_;  ///< seconds of the last steps, oldest first
   std::size_t speed_width_ = 7;
+  Stopwatch since_live_line_;
 };
 
 }  // namespace llmtrain

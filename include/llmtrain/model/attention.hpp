@@ -25,7 +25,7 @@ class Attention {
   Attention(const LocalShapes& shapes, double norm_eps, DType stats)
       : shapes_(shapes), norm_eps_(norm_eps), stats_(stats) {}
 
-  /// y [tokens, hidden] of x [tokens, hidden], its bias left to the end of the residual branch; `rope`
+  /// y of x, both [rows of the stream, hidden], its bias left to the end of the residual branch; `rope`
   /// [positions, head_dim / 2, 2] holds cosines and sines, absent where positions are not rotary.
   void forward(Context& ctx, Tensor y, const AttentionSaved& saved, Tensor x, const Batch& batch,
                const AttentionParams<Tensor>& weights, Tensor rope) const;
@@ -34,7 +34,7 @@ class Attention {
                const AttentionParams<Tensor>& weights, Tensor rope) const;
   void attend(Context& ctx, const AttentionSaved& saved, const Batch& batch) const;
   void finish(Context& ctx, Tensor y, const AttentionSaved& saved, const AttentionParams<Tensor>& weights) const;
-  /// d_x [tokens, hidden] of d_y, and all gradients of parameters.
+  /// d_x of d_y, and all gradients of parameters.
   void backward(Context& ctx, Tensor d_x, const AttentionParams<Gradient>& gradients, Tensor d_y,
                 const AttentionSaved& saved, Tensor x, const Batch& batch, const AttentionParams<Tensor>& weights,
                 Tensor rope) const;

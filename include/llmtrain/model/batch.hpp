@@ -6,7 +6,7 @@
 
 namespace llmtrain {
 
-/// Tokens are [batch, sequence] flattened, batch-major; all on the device.
+/// Tokens are [batch, sequence] flattened, batch-major; all on the device, and all on every rank of a tensor group.
 struct Batch {
   std::int64_t batch = 0;
   std::int64_t sequence = 0;

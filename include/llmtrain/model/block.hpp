@@ -39,8 +39,8 @@ struct BlockSaved {
 struct BlockSlots {
   BlockSlots(MemoryPlan& plan, const LocalShapes& shapes, std::int64_t tokens, DType data, DType stats,
              const Keep& keep = {});
-  /// Views of the first `tokens` tokens.
-  BlockSaved bind(const Arena& arena, std::int64_t tokens) const;
+  /// Views for a micro-batch of `tokens` tokens, `rows` of them this rank's part of the stream.
+  BlockSaved bind(const Arena& arena, std::int64_t tokens, std::int64_t rows) const;
 
   /// Slots of what the model does not have, or does not keep, stay empty.
   Slot residual_1, rstd_1, out_1, mean_1, qkv, attention, lse, qk, qk_rstd;
@@ -58,11 +58,11 @@ class Block {
         dropout_(dropout) {}
 
   /// In: stream = x + delta (delta absent: x must be saved.norm_1.residual). Out: stream =
-  /// saved.norm_2.residual + delta_out; delta_out [tokens, hidden] may alias delta. Both residuals must be there. `layer`
+  /// saved.norm_2.residual + delta_out; delta_out [rows of the stream, hidden] may alias delta. Both residuals must be there. `layer`
   /// keys the dropouts.
   void forward(Context& ctx, const BlockSaved& saved, Tensor x, Tensor delta, Tensor delta_out, const Batch& batch,
                const BlockParams<Tensor>& weights, Tensor rope, std::int64_t layer) const;
-  /// gradient [tokens, hidden], in place: of the outgoing stream, then of the incoming one. saved.norm_1.residual must be
+  /// gradient [rows of the stream, hidden], in place: of the outgoing stream, then of the incoming one. saved.norm_1.residual must be
   /// there.
   void backward(Context& ctx, Tensor gradient, const BlockSaved& saved, const Batch& batch,
                 const BlockParams<Tensor>& weights, const BlockParams<Gradient>& gradients, Tensor rope,
@@ -70,10 +70,10 @@ class Block {
 
  private:
   /// Put into scratch memory what is absent of the attention branch, and of the MLP branch.
-  void complete_attention(ScratchStack::Frame& frame, BlockSaved& saved) const;
-  void complete_mlp(ScratchStack::Frame& frame, BlockSaved& saved) const;
+  void complete_attention(ScratchStack::Frame& frame, BlockSaved& saved, std::int64_t tokens) const;
+  void complete_mlp(ScratchStack::Frame& frame, BlockSaved& saved, std::int64_t tokens) const;
   /// Computes again what `kept` lacks; `saved` is complete. The MLP branch of a block that kept its input alone starts
-  /// from attention's output; `sum` [tokens, hidden] is memory for it.
+  /// from attention's output; `sum` [rows of the stream, hidden] is memory for it.
   void repeat_attention(Context& ctx, const BlockSaved& saved, const BlockSaved& kept, const Batch& batch,
                         const BlockParams<Tensor>& weights, Tensor rope) const;
   void repeat_mlp(Context& ctx, const BlockSaved& saved, const BlockSaved& kept, const Batch& batch,

@@ -19,22 +19,22 @@ class Dropout {
   /// Not in evaluation: such batches have no sample numbers.
   bool drops(const Batch& batch) const { return probability_ > 0 && batch.samples; }
 
-  /// x [tokens, hidden] = dropout(x + bias) in place; the bias may be absent.
+  /// x [rows of the stream, hidden] = dropout(x + bias) in place; the bias may be absent.
   void forward(Context& ctx, Tensor x, Tensor bias, const Batch& batch, std::int64_t operation) const {
     if (drops(batch)) {
-      ctx.kernels.bias_dropout(ctx.stream, x, x, bias, batch.samples, key(batch, operation));
+      ctx.kernels.bias_dropout(ctx.stream, x, x, bias, batch.samples, key(ctx, batch, operation));
     } else if (bias) {
       ctx.kernels.bias_add(ctx.stream, x, x, bias);
     }
   }
   /// Where drops(): d_x = the gradient of x + bias; d_x may alias d_out. Elsewhere that gradient is d_out itself.
   void backward(Context& ctx, Tensor d_x, Tensor d_out, const Batch& batch, std::int64_t operation) const {
-    ctx.kernels.dropout_backward(ctx.stream, d_x, d_out, batch.samples, key(batch, operation));
+    ctx.kernels.dropout_backward(ctx.stream, d_x, d_out, batch.samples, key(ctx, batch, operation));
   }
 
  private:
-  DropoutKey key(const Batch& batch, std::int64_t operation) const {
-    return {probability_, seed_, operation, batch.sequence};
+  DropoutKey key(const Context& ctx, const Batch& batch, std::int64_t operation) const {
+    return {probability_, seed_, operation, batch.sequence, ctx.tensor.first_row(batch.count())};
   }
   double probability_;
   std::uint64_t seed_;

@@ -18,8 +18,8 @@ class Mlp {
  public:
   Mlp(const LocalShapes& shapes, Activation activation) : shapes_(shapes), activation_(activation) {}
 
-  /// y = (silu(x Wg^T) * (x Wu^T)) Wd^T or gelu(x Wu^T + bu) Wd^T; x, y [tokens, hidden]. The bias of y is left to the
-  /// end of the residual branch.
+  /// y = (silu(x Wg^T) * (x Wu^T)) Wd^T or gelu(x Wu^T + bu) Wd^T; x, y [rows of the stream, hidden]. The bias of y is
+  /// left to the end of the residual branch.
   void forward(Context& ctx, Tensor y, const MlpSaved& saved, Tensor x, const MlpParams<Tensor>& weights) const;
   /// The steps of forward that backward may have to repeat.
   void expand(Context& ctx, const MlpSaved& saved, Tensor x, const MlpParams<Tensor>& weights) const;

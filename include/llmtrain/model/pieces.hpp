@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "llmtrain/config/deck.hpp"
-#include "llmtrain/params/param_table.hpp"
+#include "llmtrain/parallel/stores.hpp"
 
 namespace llmtrain {
 
@@ -22,6 +22,27 @@ struct ModelPiece {
   int leases() const { return static_cast<int>(layers) + (embedding ? 1 : 0) + (head ? 1 : 0); }
 };
 
+/// Leases that a pass over a piece borrows, in order: those whose weights it acquires, and those whose gradients it opens.
+struct PassLeases {
+  LeaseSequence weights;
+  LeaseSequence gradients;
+};
+
+/// A piece and the numbers of its leases in the rank's table, where they stand together.
+struct PieceLeases {
+  ModelPiece piece;
+  int first = 0;
+
+  int embedding() const { return first; }
+  int block(std::int64_t i) const { return first + (piece.embedding ? 1 : 0) + static_cast<int>(i); }  ///< its i-th
+  int head() const { return first + piece.leases() - 1; }
+  PassLeases forward() const;  ///< the head's backward included
+  PassLeases backward() const;
+};
+
+/// All leases of a rank with these pieces, in the order of its table.
+LeaseSequence every_lease(std::span<const PieceLeases> pieces);
+
 /// The whole model as one piece.
 inline ModelPiece whole_model(const ModelConfig& model) { return {0, model.layers, true, true}; }
 
@@ -29,6 +50,6 @@ inline ModelPiece whole_model(const ModelConfig& model) { return {0, model.layer
 std::vector<ModelPiece> cut_model(std::int64_t layers, const ParallelConfig& parallel, int pieces);
 
 /// The rows of `whole` that a rank with these pieces holds; the leases of a piece stand together, pieces in order.
-ParamTable table_of(const ParamTable& whole, std::span<const ModelPiece> pieces, std::int64_t layers);
+ParamTable table_of(const ParamTable& whole, std::span<const PieceLeases> pieces, std::int64_t layers);
 
 }  // namespace llmtrain

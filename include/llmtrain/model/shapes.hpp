@@ -21,8 +21,10 @@ struct LocalShapes {
   bool gated = true;        ///< the MLP multiplies by a gate (SwiGLU)
   bool layer_norm = false;  ///< LayerNorm with bias, else RMSNorm
   bool qk_norm = false;     ///< RMSNorm on every head of q and k
+  int token_parts = 1;      ///< ranks that cut the stream by tokens (sequence parallelism)
 
-  LocalShapes(const ModelConfig& config, int tensor_rank, int tensor_size);
+  LocalShapes(const ModelConfig& config, int tensor_rank, int tensor_size, bool sequence = false);
+  std::int64_t stream_rows(std::int64_t tokens) const { return tokens / token_parts; }
   std::int64_t qkv_cols() const { return (heads + 2 * kv_heads) * head_dim; }
   std::int64_t qk_cols() const { return (heads + kv_heads) * head_dim; }
   std::int64_t up_cols() const { return gated ? 2 * ffn : ffn; }  ///< of the MLP's first projection

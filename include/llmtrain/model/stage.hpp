@@ -19,9 +19,10 @@ struct StageSizes {
   std::int64_t tokens = 0;  ///< of the largest micro-batch
   int slots = 1;            ///< micro-batches whose activations are alive at once
   Keep keep;                ///< of each block
+  bool sequence = false;    ///< the stream is cut over the tensor ranks by tokens
 };
 
-/// The stream of one micro-batch at the ends of a stage, [tokens, hidden] each. What a piece has no use for is absent.
+/// The stream of one micro-batch at the ends of a stage, [rows of the stream, hidden] each. What a piece has no use for is absent.
 struct StageEnds {
   Tensor input;   ///< of the first layer; the embedding writes it, or the piece before. Unchanged until after backward
   Tensor output;  ///< of the last layer, for the piece that follows
@@ -30,10 +31,9 @@ struct StageEnds {
 
 class Stage {
  public:
-  /// `config` must be resolved. The piece's leases start at `first_lease` of the rank's table. Requests activations from
-  /// `plan`. `rope` outlives the stage; `seed` keys dropout.
-  Stage(const ModelConfig& config, const ModelPiece& piece, int first_lease, int tensor_rank, int tensor_size,
-        Compute compute, const StageSizes& sizes, const RopeTable& rope, MemoryPlan& plan, std::uint64_t seed = 0);
+  /// `config` must be resolved. Requests activations from `plan`. `rope` outlives the stage; `seed` keys dropout.
+  Stage(const ModelConfig& config, const PieceLeases& leases, int tensor_rank, int tensor_size, Compute compute,
+        const StageSizes& sizes, const RopeTable& rope, MemoryPlan& plan, std::uint64_t seed = 0);
   Stage(const Stage&) = delete;  // layers refer to shapes_
   Stage& operator=(const Stage&) = delete;
 
@@ -56,7 +56,7 @@ class Stage {
   const LocalShapes& shapes() const { return shapes_; }
 
  private:
-  /// The stream after the blocks is the sum of both; [tokens, hidden]. Without blocks there is no delta.
+  /// The stream after the blocks is the sum of both; [rows of the stream, hidden]. Without blocks there is no delta.
   struct StreamParts {
     Tensor residual, delta;
   };
@@ -66,13 +66,10 @@ class Stage {
   void hand_on(Context& ctx, Tensor output, const StreamParts& stream) const;
   /// Activations of the piece's i-th layer.
   BlockSaved saved(int slot, std::int64_t i, const Batch& batch, Tensor input) const;
-  int embedding_lease() const { return first_lease_; }
-  int block_lease(std::int64_t i) const { return first_lease_ + (piece_.embedding ? 1 : 0) + static_cast<int>(i); }
-  int head_lease() const { return first_lease_ + piece_.leases() - 1; }
 
   ModelConfig config_;
-  ModelPiece piece_;
-  int first_lease_;
+  PieceLeases leases_;
+  const ModelPiece& piece_ = leases_.piece;
   LocalShapes shapes_;
   DType data_;
   DType stats_;

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Linear layers cut over the tensor group. They own the GEMMs and, between them, the collectives of tensor and
 /// sequence parallelism; at tensor size 1 there are none.
+///
+/// |                          | forward             | backward                                                |
+/// |--------------------------|---------------------|---------------------------------------------------------|
+/// | ColumnLinear             | -                   | all-reduce of dx beside dW                              |
+/// | RowLinear                | all-reduce of y     | -                                                       |
+/// | ColumnLinear, sequence   | all-gather of x     | all-gather of x beside dx, reduce-scatter of dx beside dW |
+/// | RowLinear, sequence      | reduce-scatter of y | all-gather of dy                                        |
 #pragma once
 
 #include "llmtrain/parallel/context.hpp"
@@ -14,26 +21,40 @@ struct LinearParams {
   T bias{};  // [out_local]
 };
 
-/// y = x W^T + b.
+/// The GEMMs of y = x W^T + b alone.
 class Linear {
  public:
-  /// `bias` may be left to an operation that follows (gelu, bias_dropout), which then saves a pass over y.
-  void forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias = {}) const {
+  void multiply(Context& ctx, Tensor y, Tensor x, Tensor weight) const {
     ctx.kernels.gemm(ctx.stream, GemmForm::nt, y, x, weight);
-    if (bias) ctx.kernels.bias_add(ctx.stream, y, y, bias);
   }
-  /// dx = dy W, dW (+)= dy^T x and, where there is a bias, db (+)= the sum of dy's rows.
-  void backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x, Tensor weight) const {
+  /// dx = dy W
+  void input_gradient(Context& ctx, Tensor d_x, Tensor d_y, Tensor weight) const {
     ctx.kernels.gemm(ctx.stream, GemmForm::nn, d_x, d_y, weight);
-    ctx.kernels.gemm(ctx.stream, GemmForm::tn, d.weight.tensor, d_y, x, d.weight.write);
-    if (d.bias.tensor) ctx.kernels.bias_gradient(ctx.stream, d.bias.tensor, d_y, d.bias.write);
+  }
+  /// dW (+)= dy^T x
+  void weight_gradient(Context& ctx, Gradient d_weight, Tensor d_y, Tensor x) const {
+    ctx.kernels.gemm(ctx.stream, GemmForm::tn, d_weight.tensor, d_y, x, d_weight.write);
+  }
+  /// Where there is a bias, db (+)= the sum of dy's rows.
+  void bias_gradient(Context& ctx, Gradient d_bias, Tensor d_y) const {
+    if (d_bias.tensor) ctx.kernels.bias_gradient(ctx.stream, d_bias.tensor, d_y, d_bias.write);
   }
 };
 
-/// Cut by rows of W: the output is this rank's columns of y (qkv, gate_up).
-class ColumnLinear : public Linear {};
+/// Cut by rows of W: of this rank's part of the stream x, y [tokens, out_local] is this rank's columns (qkv, gate_up).
+class ColumnLinear : public Linear {
+ public:
+  /// `bias` may be left to an operation that follows (gelu), which then saves a pass over y.
+  void forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias = {}) const;
+  void backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x, Tensor weight) const;
+};
 
-/// Cut by columns of W: the input is this rank's columns of x, the outputs add up over the group (o, down).
-class RowLinear : public Linear {};
+/// Cut by columns of W: of this rank's columns x [tokens, in_local], y is this rank's part of the stream, summed over
+/// the group (o, down). The bias is left to the operation that follows (bias_dropout).
+class RowLinear : public Linear {
+ public:
+  void forward(Context& ctx, Tensor y, Tensor x, Tensor weight) const;
+  void backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x, Tensor weight) const;
+};
 
 }  // namespace llmtrain

@@ -2,18 +2,27 @@
 /// ParamStore and GradStore: when weights exist on this rank and when gradients leave it. Layers borrow them lease by
 /// lease (one block, the embedding, the head) and never see where chunks live.
 ///
-/// | zero | weights | accumulator | reduced at the last micro-batch by | master, moments |
-/// |-----:|---------|-------------|------------------------------------|-----------------|
-/// | 0    | whole   | whole       | all-reduce                         | whole           |
-/// | 1    | whole   | whole       | reduce-scatter                     | chunk           |
+/// | zero | weights | accumulator | reduced          | by                                | master, moments |
+/// |-----:|---------|-------------|------------------|-----------------------------------|-----------------|
+/// | 0    | whole   | whole       | last micro-batch | all-reduce                        | whole           |
+/// | 1    | whole   | whole       | last micro-batch | reduce-scatter                    | chunk           |
+/// | 2    | whole   | chunk       | every one        | reduce-scatter, added to the chunk | chunk          |
+/// | 3    | chunk   | chunk       | every one        | reduce-scatter, added to the chunk | chunk          |
+///
+/// Each storage tensor has its own row of this table: of ZeRO-3 only the large ones (persistence), of ZeRO-2 and 3 not
+/// those of whole_gradients. Whole weights are gathered once after an update, at their first use; chunks at every use.
+/// Where chunks have replicas, these add up their reduced gradients once a step.
 #pragma once
 
+#include <deque>
 #include <span>
 #include <vector>
 
 #include "llmtrain/backend/communicator.hpp"
+#include "llmtrain/config/deck.hpp"
 #include "llmtrain/memory/arena.hpp"
 #include "llmtrain/memory/plan.hpp"
+#include "llmtrain/memory/ring.hpp"
 #include "llmtrain/parallel/context.hpp"
 #include "llmtrain/params/ownership.hpp"
 
@@ -33,21 +42,32 @@ struct StoreShape {
   const ParamTable* table = nullptr;
   std::vector<StorageLayout> layouts;  ///< one a storage
   StorePlace place;
-  int zero = 0;               ///< 0 in a shard group of one
+  ParallelConfig policy;
+  int zero = 0;               ///< policy.zero, or 0 in a shard group of one
   DType data = DType::fp32;   ///< of weights
   DType stats = DType::fp32;  ///< of gradients and masters
 
-  StoreShape(const ParamTable& params, const StorePlace& where, int zero_level, DType data_type, DType stats_type);
+  StoreShape(const ParamTable& params, const StorePlace& where, const ParallelConfig& parallel, DType data_type,
+             DType stats_type);
 
   int storages() const { return static_cast<int>(layouts.size()); }
   const StorageSpec& spec(int storage) const { return table->storages[static_cast<std::size_t>(storage)]; }
   const StorageLayout& layout(int storage) const { return layouts[static_cast<std::size_t>(storage)]; }
+  const std::vector<int>& storages_of(int lease) const {
+    return table->leases[static_cast<std::size_t>(lease)].storages;
+  }
+  bool keeps_whole_weights(int storage) const;
+  bool keeps_whole_gradient(int storage) const;
+
   /// This rank's chunk of a storage's flat array.
   Tensor own_chunk(int storage, Tensor flat) const;
   /// The part this rank updates: its chunk, or everything under ZeRO-0. The same view of any flat array of the storage.
   Tensor updated(int storage, Tensor flat) const { return zero == 0 ? flat : own_chunk(storage, flat); }
   /// First element of updated() in the flat array.
   std::int64_t updated_begin(int storage) const;
+  std::int64_t updated_elements(int storage) const {
+    return zero == 0 ? layout(storage).padded : layout(storage).chunk;
+  }
   /// Parts of the own chunk that this rank counts in norms.
   std::vector<Span> counted(int storage) const { return counted_spans(spec(storage), layout(storage), place.chunk); }
   /// [rows, cols], or [n] for 1-D parameters, inside the flat array.
@@ -64,23 +84,32 @@ struct StoreGroups {
   Communicator* tied = nullptr;  ///< first and last pipeline stage, which hold a tied weight both
 };
 
-/// Weights: whole on every rank (ZeRO-0 and 1). Where weights are as precise as masters they are one and the same.
+/// Leases in the order in which they are borrowed.
+using LeaseSequence = std::vector<int>;
+
+/// Weights. Where they are as precise as masters they are one and the same.
 class ParamStore {
  public:
-  ParamStore(const StoreShape& shape, MemoryPlan& plan);
+  /// `passes`: all sequences that begin_pass() will announce.
+  ParamStore(const StoreShape& shape, std::vector<LeaseSequence> passes, MemoryPlan& plan);
   /// Views into `arena`.
   void bind(const Arena& arena, const StoreGroups& groups);
 
-  /// Weights of a lease, ready on `stream`; the lease that follows is gathered meanwhile.
+  /// The leases that will be acquired on `stream` next; starts to gather the first ones. Not needed in groups of one.
+  void begin_pass(const LeaseSequence& leases, Stream stream);
+  /// Weights of a lease, ready on `stream`; those that policy.prefetch allows are gathered meanwhile.
   std::span<const Tensor> acquire(int lease, Stream stream);
+  /// Work on `stream` up to here is the lease's last.
   void release(int lease, Stream stream);
   /// After an update: other ranks' chunks are stale and come with the next acquire.
-  void publish(Stream stream);
+  void publish();
 
   /// Flat master weights that this rank updates; also what a checkpoint stores.
   Tensor master(int storage) const;
-  /// The whole flat array of weights; complete after its lease was acquired.
-  Tensor whole(int storage) const { return flat_[static_cast<std::size_t>(storage)]; }
+  /// The whole flat array of weights that stay whole; complete after its lease was acquired.
+  Tensor whole(int storage) const;
+  /// This rank's chunk of the weights that layers compute with.
+  Tensor own_chunk(int storage) const;
   /// The lower-precision copy that an update writes beside the master; absent where they are one.
   Tensor published(int storage) const;
   /// Fills masters and weights from (seed, name, element).
@@ -89,57 +118,101 @@ class ParamStore {
   void refresh(Kernels& kernels, Stream stream);
 
  private:
-  void gather(int lease);
+  /// A lease in use, once or several times in a row.
+  struct Stay {
+    int lease = 0;
+    int uses = 0;
+    int gathered = 0;  ///< the last stay that is gathered, or being so, while this one is in use
+  };
+  struct Pass {
+    LeaseSequence leases;
+    std::vector<Stay> stays;
+    BufferRing ring;  ///< of what is gathered at every use, one buffer a stay
+  };
+  Pass plan_pass(LeaseSequence leases) const;
+  std::int64_t gathered_elements(int lease) const;
+  void gather_ahead();
+  void gather(int stay);
+  Tensor weights(int stay, std::size_t storage_of_lease) const;
 
   const StoreShape& shape_;
+  std::vector<Pass> passes_;
   std::vector<Slot> slots_;
   std::vector<Slot> master_slots_;
-  std::vector<Tensor> flat_;
+  Slot ring_slot_;
+  std::vector<Tensor> held_;  ///< by storage: the whole flat array, or this rank's chunk
   std::vector<Tensor> master_;
-  std::vector<std::vector<Tensor>> leases_;
-  std::vector<bool> stale_;     // by storage
-  std::vector<Event> arrival_;  // by storage
-  Event updated_;
+  Tensor ring_;
   Communicator* shard_ = nullptr;
+  std::vector<bool> stale_;  ///< by storage
+
+  const Pass* pass_ = nullptr;
+  int stay_ = -1;               ///< in use
+  int uses_left_ = 0;           ///< of it
+  int gathered_ = 0;            ///< stays gathered so far
+  Event begun_;                 ///< all that was issued before the pass
+  std::vector<Event> arrival_;  ///< by stay
+  std::vector<Event> released_;
+  std::vector<Tensor> acquired_;
 };
 
-/// Gradient accumulators, whole on every rank, summed over the data-parallel group once a step.
+/// Gradient accumulators, summed over the data-parallel group.
 class GradStore {
  public:
-  GradStore(const StoreShape& shape, MemoryPlan& plan, std::int64_t bucket);
+  /// `opens`: the leases that a step opens, in order.
+  GradStore(const StoreShape& shape, LeaseSequence opens, MemoryPlan& plan);
   void bind(const Arena& arena, const StoreGroups& groups);
 
-  /// Accumulators start afresh; `micro_batches` commits of each lease will follow.
-  void begin_step(std::int64_t micro_batches);
+  /// Accumulators start afresh; work that writes them is issued on `stream`.
+  void begin_step(Stream stream);
+  /// One lease is open at a time.
   std::span<const Gradient> open(int lease);
-  /// The lease's contribution of one micro-batch is complete on `stream`; the last one sends it off.
+  /// The lease's contribution of one micro-batch is complete on `stream`, and sent off if it is time to.
   void commit(int lease, Stream stream);
   /// Adds up what tensor ranks and the stages of a tied weight hold in parts; once a step, on the updated ranges alone.
   /// Work on `stream` after this sees reduced gradients.
   void finish(Stream stream);
 
   /// Reduced gradient that this rank updates with.
-  Tensor updated(int storage) const { return shape_.updated(storage, flat_[static_cast<std::size_t>(storage)]); }
+  Tensor updated(int storage) const { return shape_.zero == 0 ? flat(storage) : own_chunk(storage); }
   /// This rank's chunk of the reduced gradient; shape.counted() says which parts of it norms take.
-  Tensor own_chunk(int storage) const { return shape_.own_chunk(storage, flat_[static_cast<std::size_t>(storage)]); }
-  /// The whole flat accumulator; reduced in all its chunks only under ZeRO-0 or in a group of one.
-  Tensor flat(int storage) const { return flat_[static_cast<std::size_t>(storage)]; }
+  Tensor own_chunk(int storage) const;
+  /// A whole flat accumulator; reduced in all its chunks only under ZeRO-0 or in a group of one.
+  Tensor flat(int storage) const;
 
  private:
-  void reduce(int storage, Event ready);
+  /// A reduction on its way.
+  struct Flight {
+    int use = 0;
+    int storage = 0;
+    Tensor received;  ///< to be added to the accumulator; absent where the sum goes straight into it
+    bool last = false;
+    Event arrival{};
+  };
+  Tensor buffer(int use, std::size_t storage_of_lease) const;
+
+  void reduce_chunks(int lease, Event ready);
+  void sum_over_replicas(const std::vector<int>& storages, Event ready);
+  void settle(int use, Stream stream);
   void sum_over_holders(Stream stream);
   void sum_over_stages(Stream stream);
 
   const StoreShape& shape_;
-  std::int64_t bucket_;
+  const LeaseSequence opens_;
+  BufferRing ring_plan_;  ///< of gradients whose accumulator is a chunk, one buffer an open
   std::vector<Slot> slots_;
-  std::vector<Tensor> flat_;
-  std::vector<int> contributions_;  // by storage: leases that hold it
-  std::vector<std::int64_t> left_;  // by storage: commits still to come
-  std::vector<bool> touched_;       // by storage: has a first contribution this step
-  std::vector<Gradient> opened_;
-  std::vector<Event> arrivals_;
+  Slot ring_slot_;
+  std::vector<Tensor> held_;  ///< by storage: the whole flat accumulator, or this rank's chunk
+  Tensor ring_;
   StoreGroups groups_;
+
+  Stream stream_;
+  int use_ = -1;                    ///< the open lease's place in opens_
+  std::vector<std::int64_t> left_;  ///< by storage: commits still to come
+  std::vector<bool> touched_;       ///< by storage: has a first contribution this step
+  std::vector<Gradient> opened_;
+  std::deque<Flight> flights_;
+  std::vector<Event> arrivals_;  ///< of what only finish() waits for: the last one of each group
 };
 
 }  // namespace llmtrain

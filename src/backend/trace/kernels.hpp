@@ -28,6 +28,7 @@ class TraceKernels final : public Kernels {
   void do_bias_dropout(Stream, Tensor, Tensor, Tensor, Tensor, const DropoutKey&) override {}
   void do_dropout_backward(Stream, Tensor, Tensor, Tensor, const DropoutKey&) override {}
   void do_cross_entropy_stats(Stream, Tensor, Tensor, Tensor, VocabRange) override {}
+  void do_cross_entropy_merge(Stream, Tensor, Tensor) override {}
   void do_cross_entropy_loss(Stream, Tensor, Tensor, Tensor) override {}
   void do_cross_entropy_gradient(Stream, Tensor, Tensor, Tensor, Tensor, VocabRange) override {}
   void do_add(Stream, Tensor, Tensor, Tensor) override {}

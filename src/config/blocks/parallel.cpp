@@ -55,7 +55,7 @@ std::vector<Key> zero_keys(const Rows<P>& row) {
   const Range elements = Range::between(0, 1e15);
   return {
       row("prefetch", &P::prefetch,
-          {.meaning = "Weights gathered ahead of use, beyond the next block; 0 = gather none ahead.",
+          {.meaning = "Weights gathered ahead of use: the next block, and further ones up to this sum; 0 = none.",
            .range = elements,
            .unit = "elements",
            .also = {"stage3_prefetch_bucket_size", "prefetch_bucket_size"}}),
@@ -65,12 +65,12 @@ std::vector<Key> zero_keys(const Rows<P>& row) {
            .unit = "elements",
            .also = {"stage3_param_persistence_threshold", "param_persistence_threshold"}}),
       row("max_live", &P::max_live,
-          {.meaning = "Bound on gathered weights under ZeRO-3.",
+          {.meaning = "Bound on gathered weights under ZeRO-3: the block in use and what is prefetched.",
            .range = Range::between(1, 1e15),
            .unit = "elements",
            .also = {"stage3_max_live_parameters", "max_live_parameters"}}),
       row("bucket", &P::bucket,
-          {.meaning = "A block's collectives are cut into pieces of at most this size.",
+          {.meaning = "A block's collectives go out in batches of at most this size, or one tensor a batch.",
            .range = Range::between(1, 1e15),
            .unit = "elements",
            .also = {"reduce_bucket_size", "allgather_bucket_size", "bucket_size", "ddp_bucket_size"}}),
