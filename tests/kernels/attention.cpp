@@ -236,13 +236,13 @@ TEST_CASE_TEMPLATE("large and equal scores stay finite", T, float, double) {
 
 TEST_CASE("attention on no tokens does nothing") {
   for (const AttentionShape& shape : {AttentionShape{0, 5, 2, 1, 8}, AttentionShape{2, 0, 2, 1, 8}}) {
-    Tensor none = Tensor::dense(nullptr, DType::fp32, {0, 2, 8});
+    Tensor none = Tensor::dense(nullptr, DType::fp32, {0, 2, 8}), keys = Tensor::dense(nullptr, DType::fp32, {0, 1, 8});
     Tensor stats = Tensor::dense(nullptr, DType::fp32, {2, 0});
     AttentionOptions options;
     options.shape = shape;
-    CHECK_NOTHROW(kernels().attention_forward(stream, none, stats, none, none, none, {}, options));
+    CHECK_NOTHROW(kernels().attention_forward(stream, none, stats, none, keys, keys, {}, options));
     CHECK_NOTHROW(
-        kernels().attention_backward(stream, none, none, none, none, none, none, none, none, stats, {}, options, {}));
+        kernels().attention_backward(stream, none, keys, keys, none, none, keys, keys, none, stats, {}, options, {}));
   }
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// gemm: forms, writes, strides and odd sizes against plain loops, and equal bits from run to run.
+#include "cpu/gemm.hpp"
+
 #include "kernels.hpp"
 
 using namespace llmtrain;
