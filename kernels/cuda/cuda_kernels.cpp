@@ -30,14 +30,17 @@ Tensor CudaKernels::library_workspace() const {
   return all ? all.flat(0, all.bytes() - cuda_partial_sums_bytes) : all;
 }
 
-void CudaKernels::do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) {
+void CudaKernels::do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) {
   if (d.numel() == 0) return;
   const std::int64_t k = form == GemmForm::tn ? a.rows() : a.cols();
   if (k == 0) {  // an empty sum
     if (write == Write::overwrite) do_fill(s, d, 0);
-    return;
+  } else {
+    const Tensor fused = d.dtype == DType::fp64 ? Tensor{} : bias;  // cuBLASLt has no fp64 epilogues
+    gemm_->run(streams_[s], form, d, a, b, write, fused, library_workspace());
+    if (fused) return;
   }
-  gemm_->run(streams_[s], form, d, a, b, write, library_workspace());
+  if (bias) do_bias_add(s, d, d, bias);
 }
 
 void CudaKernels::warn_of_plain_attention(const AttentionShape& shape) {

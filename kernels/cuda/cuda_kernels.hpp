@@ -23,7 +23,7 @@ class CudaKernels final : public Kernels {
   ~CudaKernels() override;
 
  private:
-  void do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) override;
+  void do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) override;
   void do_embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) override;
   void do_embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
                              Write write) override;

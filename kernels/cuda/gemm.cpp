@@ -57,22 +57,24 @@ class Layout {
 
 class Descriptor {
  public:
-  Descriptor(DType data, bool first_transposed, bool second_transposed) {
+  Descriptor(DType data, bool first_transposed, bool second_transposed, bool bias) {
     const bool fp64 = data == DType::fp64;
     check_cublas(cublasLtMatmulDescCreate(&descriptor_, fp64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
                                           fp64 ? CUDA_R_64F : CUDA_R_32F),
                  "cublasLtMatmulDescCreate");
     set(CUBLASLT_MATMUL_DESC_TRANSA, first_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, second_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (bias) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
   }
   ~Descriptor() { cublasLtMatmulDescDestroy(descriptor_); }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   operator cublasLtMatmulDesc_t() const { return descriptor_; }
+  void set_bias(const void* data) const { set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data); }
 
  private:
   template <class T>
-  void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  void set(cublasLtMatmulDescAttributes_t attribute, const T& value) const {
     check_cublas(cublasLtMatmulDescSetAttribute(descriptor_, attribute, &value, sizeof value),
                  "cublasLtMatmulDescSetAttribute");
   }
@@ -110,7 +112,7 @@ class Preference {
 struct CudaGemm::Plan {
   explicit Plan(const GemmKey& key)
       : data(key.data),
-        descriptor(key.data, key.form == GemmForm::nt, key.form == GemmForm::tn),
+        descriptor(key.data, key.form == GemmForm::nt, key.form == GemmForm::tn, key.bias),
         first(key.data, key.form == GemmForm::nt ? key.n : key.k, key.form == GemmForm::nt ? key.k : key.n, key.ldb),
         second(key.data, key.form == GemmForm::tn ? key.k : key.m, key.form == GemmForm::tn ? key.m : key.k, key.lda),
         result(key.result, key.m, key.n, key.ldd) {}
@@ -126,7 +128,7 @@ struct CudaGemm::Call {
   cudaStream_t stream;
   Tensor d, a, b;
   Write write;
-  Tensor workspace;
+  Tensor bias, workspace;
 };
 
 namespace {
@@ -263,6 +265,7 @@ cublasStatus_t CudaGemm::multiply(const Plan& plan, const Call& call, const cubl
   const float one = 1, beta = write == Write::accumulate ? 1 : 0;
   const double one64 = 1, beta64 = beta;
   const bool fp64 = plan.data == DType::fp64;
+  if (call.bias) plan.descriptor.set_bias(call.bias.data);
   return cublasLtMatmul(handle_, plan.descriptor, fp64 ? static_cast<const void*>(&one64) : &one, call.b.data,
                         plan.first, call.a.data, plan.second, fp64 ? static_cast<const void*>(&beta64) : &beta, result,
                         plan.result, result, plan.result, &algorithm, call.workspace.data,
@@ -279,13 +282,20 @@ const CudaGemm::Plan& CudaGemm::plan_of(const GemmKey& key, const Call& call) {
   return *plan;
 }
 
-void CudaGemm::run(cudaStream_t stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor workspace) {
-  const GemmKey key{form,      a.dtype,
-                    d.dtype,   d.rows(),
-                    d.cols(),  form == GemmForm::tn ? a.rows() : a.cols(),
-                    a.leading, b.leading,
-                    d.leading, std::min({alignment_of(a), alignment_of(b), alignment_of(d)})};
-  const Call call{stream, d, a, b, write, workspace};
+void CudaGemm::run(cudaStream_t stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias,
+                   Tensor workspace) {
+  const GemmKey key{form,
+                    a.dtype,
+                    d.dtype,
+                    static_cast<bool>(bias),
+                    d.rows(),
+                    d.cols(),
+                    form == GemmForm::tn ? a.rows() : a.cols(),
+                    a.leading,
+                    b.leading,
+                    d.leading,
+                    std::min({alignment_of(a), alignment_of(b), alignment_of(d)})};
+  const Call call{stream, d, a, b, write, bias, workspace};
   const Plan& plan = plan_of(key, call);
   check_cublas(multiply(plan, call, plan.algorithm, d.data, write), "cublasLtMatmul");
 }

@@ -25,8 +25,9 @@ class CudaGemm {
   CudaGemm(const CudaGemm&) = delete;
   CudaGemm& operator=(const CudaGemm&) = delete;
 
-  /// As Kernels::gemm, on shapes and dtypes already checked there, none of them 0. `workspace`: uint8.
-  void run(cudaStream_t stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor workspace);
+  /// As Kernels::gemm, on shapes and dtypes already checked there, none of them 0; no bias in fp64. `workspace`: uint8.
+  void run(cudaStream_t stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias,
+           Tensor workspace);
 
  private:
   struct Plan;

@@ -33,9 +33,9 @@ std::string as_file_name(std::string name) {
 }
 
 std::string line_of(const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm) {
-  std::string line =
-      fmt::format("{} {} {} {} {} {} {} {} {} {}", static_cast<int>(key.form), static_cast<int>(key.data),
-                  static_cast<int>(key.result), key.m, key.n, key.k, key.lda, key.ldb, key.ldd, key.alignment);
+  std::string line = fmt::format("{} {} {} {} {} {} {} {} {} {} {}", static_cast<int>(key.form),
+                                 static_cast<int>(key.data), static_cast<int>(key.result), static_cast<int>(key.bias),
+                                 key.m, key.n, key.k, key.lda, key.ldb, key.ldd, key.alignment);
   for (const std::uint64_t word : algorithm.data) line += fmt::format(" {}", word);
   return line + "\n";
 }
@@ -43,7 +43,7 @@ std::string line_of(const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm) {
 bool parse_line(const std::string& line, GemmKey& key, cublasLtMatmulAlgo_t& algorithm) {
   std::istringstream in(line);
   int form = 0, data = 0, result = 0;
-  in >> form >> data >> result >> key.m >> key.n >> key.k >> key.lda >> key.ldb >> key.ldd >> key.alignment;
+  in >> form >> data >> result >> key.bias >> key.m >> key.n >> key.k >> key.lda >> key.ldb >> key.ldd >> key.alignment;
   key.form = static_cast<GemmForm>(form);
   key.data = static_cast<DType>(data);
   key.result = static_cast<DType>(result);

@@ -19,6 +19,7 @@ namespace llmtrain {
 struct GemmKey {
   GemmForm form;
   DType data, result;
+  bool bias;  ///< added in the same pass
   std::int64_t m, n, k, lda, ldb, ldd;
   int alignment;  ///< of all operands, in bytes, at most 16
 

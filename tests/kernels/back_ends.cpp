@@ -248,6 +248,12 @@ TEST_CASE_TEMPLATE("matrix products of model widths", T, Bf16, float) {
     kernels().gemm(stream, form, d.tested.tensor(), a.tested.tensor(), b.tested.tensor());
     reference().gemm(stream, form, d.exact.tensor(), a.exact.tensor(), b.exact.tensor());
     d.check("product", tolerance<T>);
+    auto bias = Pair<T>::random(random, {n});
+    kernels().gemm(stream, form, d.tested.tensor(), a.tested.tensor(), b.tested.tensor(), Write::overwrite,
+                   bias.tested.tensor());
+    reference().gemm(stream, form, d.exact.tensor(), a.exact.tensor(), b.exact.tensor(), Write::overwrite,
+                     bias.exact.tensor());
+    d.check("product with bias", 2 * tolerance<T>);   // rounded twice where the bias is added apart
     auto sums = Pair<float>::random(random, {m, n});  // weight gradients
     kernels().gemm(stream, form, sums.tested.tensor(), a.tested.tensor(), b.tested.tensor(), Write::accumulate);
     reference().gemm(stream, form, sums.exact.tensor(), a.exact.tensor(), b.exact.tensor(), Write::accumulate);

@@ -81,8 +81,8 @@ void MirrorKernels::mirrored(std::initializer_list<Tensor*> tensors, Run&& run) 
   stream_.synchronize();
 }
 
-void MirrorKernels::do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) {
-  mirrored({&d, &a, &b}, [&](Kernels& on) { on.gemm(stream_, form, d, a, b, write); });
+void MirrorKernels::do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) {
+  mirrored({&d, &a, &b, &bias}, [&](Kernels& on) { on.gemm(stream_, form, d, a, b, write, bias); });
 }
 
 void MirrorKernels::do_embedding_forward(Stream, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) {

@@ -22,7 +22,7 @@ class MirrorKernels final : public Kernels {
   template <class Run>
   void mirrored(std::initializer_list<Tensor*> tensors, Run&& run);
 
-  void do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) override;
+  void do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) override;
   void do_embedding_forward(Stream, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) override;
   void do_embedding_backward(Stream, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
                              Write write) override;

@@ -121,8 +121,9 @@ class Kernels {
   /// at a time issues operations.
   void use_workspace(Tensor workspace) { workspace_ = workspace; }
 
-  /// D (+)= op(A) op(B); D may have a wider dtype than A and B (fp32 weight gradients of bf16 data).
-  void gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write = Write::overwrite);
+  /// D (+)= op(A) op(B); D may have a wider dtype than A and B (fp32 weight gradients of bf16 data). `bias` [n] of D's
+  /// dtype (optional; only where D is overwritten) is added to every row.
+  void gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write = Write::overwrite, Tensor bias = {});
 
   /// out [tokens, hidden] (+)= table[ids - vocab.first], or 0 where the row is not of this rank.
   void embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab,
@@ -218,7 +219,7 @@ class Kernels {
   const Tensor& workspace() const { return workspace_; }
 
  private:
-  virtual void do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) = 0;
+  virtual void do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) = 0;
   virtual void do_embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) = 0;
   virtual void do_embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
                                      Write write) = 0;
