@@ -276,6 +276,7 @@ const CudaGemm::Plan& CudaGemm::plan_of(const GemmKey& key, const Call& call) {
   std::unique_ptr<Plan>& plan = plans_[key];
   if (plan == nullptr) [[unlikely]] {
     auto fresh = std::make_unique<Plan>(key);
+    if (call.bias) fresh->descriptor.set_bias(call.bias.data);  // its alignment counts too
     fresh->algorithm = choose(*fresh, key, call);
     plan = std::move(fresh);
   }
