@@ -28,7 +28,7 @@ if(CMAKE_CUDA_COMPILER)
   get_filename_component(cuda_root ${cuda_bin} DIRECTORY)
   set(cuda_hints ${cuda_root} ${cuda_root}/targets/x86_64-linux ${cuda_root}/targets/sbsa-linux)
   # 'library header' pairs: one that is not found puts its name in the list of what is missing.
-  foreach(pair "cudart cuda_runtime_api.h" "cublasLt cublasLt.h" "cudnn cudnn.h" "nccl nccl.h")
+  foreach(pair "cudart cuda_runtime_api.h" "cublasLt cublasLt.h" "cudnn cudnn.h" "nccl nccl.h" "nvrtc nvrtc.h")
     separate_arguments(pair)
     list(GET pair 0 library)
     list(GET pair 1 header)
@@ -80,7 +80,8 @@ if(LLMTRAIN_INC_cudnn_frontend)
 endif()
 # Symbols of the seam stay undefined here: the program that opens the module has them.
 target_link_libraries(llmtrain_cuda PRIVATE llmtrain_options fmt::fmt
-  ${LLMTRAIN_LIB_cudart} ${LLMTRAIN_LIB_cublasLt} ${LLMTRAIN_LIB_cudnn} ${LLMTRAIN_LIB_nccl})
+  ${LLMTRAIN_LIB_cudart} ${LLMTRAIN_LIB_cublasLt} ${LLMTRAIN_LIB_cudnn} ${LLMTRAIN_LIB_nccl}
+  ${LLMTRAIN_LIB_nvrtc})  # cuDNN's frontend compiles with it
 # CMake before 3.25.2 does not know that nvcc 12 and later speak C++20, so the flag is given by hand and
 # CMAKE_CUDA_STANDARD stays unset. Contraction is off as in the C++ files: init_normal must give the CPU's bits.
 set(cuda_flags -std=c++20 --fmad=false --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra
