@@ -9,8 +9,9 @@ namespace llmtrain {
 
 std::unique_ptr<Kernels> make_cpu_kernels() { return std::make_unique<CpuKernels>(); }
 
-void CpuKernels::do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) {
+void CpuKernels::do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) {
   cpu_gemm(form, d, a, b, write);
+  if (bias) do_bias_add(s, d, d, bias);
 }
 
 void CpuKernels::do_attention_forward(Stream, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Tensor starts,

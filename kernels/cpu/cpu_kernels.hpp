@@ -12,7 +12,7 @@ namespace llmtrain {
 /// Data are bf16, fp32 or fp64, computed in their stats dtype; operations run at once, in the caller's thread and its OpenMP team. Streams are not
 /// looked at.
 class CpuKernels final : public Kernels {
-  void do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) override;
+  void do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) override;
   void do_embedding_forward(Stream, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) override;
   void do_embedding_backward(Stream, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
                              Write write) override;

@@ -28,7 +28,7 @@ if(CMAKE_CUDA_COMPILER)
   get_filename_component(cuda_root ${cuda_bin} DIRECTORY)
   set(cuda_hints ${cuda_root} ${cuda_root}/targets/x86_64-linux ${cuda_root}/targets/sbsa-linux)
   # 'library header' pairs: one that is not found puts its name in the list of what is missing.
-  foreach(pair "cudart cuda_runtime_api.h" "cublasLt cublasLt.h" "cudnn cudnn.h" "nccl nccl.h")
+  foreach(pair "cudart cuda_runtime_api.h" "cublasLt cublasLt.h" "cudnn cudnn.h" "nccl nccl.h" "nvrtc nvrtc.h")
     separate_arguments(pair)
     list(GET pair 0 library)
     list(GET pair 1 header)
@@ -51,25 +51,41 @@ if(cuda_missing)
   message(FATAL_ERROR "LLMTRAIN_CUDA is ON, but not found: ${cuda_missing}; install them, or use LLMTRAIN_CUDA=AUTO")
 endif()
 
+# cuDNN's C++ frontend is headers only: of a distribution, or of NVIDIA's wheel in site-packages (also of this environment).
+find_package(Python3 QUIET COMPONENTS Interpreter)
+find_path(LLMTRAIN_INC_cudnn_frontend cudnn_frontend.h HINTS ${cuda_hints} ${Python3_SITELIB} ${Python3_SITEARCH}
+  PATH_SUFFIXES include)
+if(NOT LLMTRAIN_INC_cudnn_frontend)
+  message(WARNING "CUDA module: cudnn_frontend.h is not found, so attention will run in slow plain kernels: "
+    "pip install nvidia-cudnn-frontend, or -DLLMTRAIN_INC_cudnn_frontend=FOLDER")
+endif()
+
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES "80;90" CACHE STRING "GPU generations that the CUDA module is built for")
+  set(CMAKE_CUDA_ARCHITECTURES "80;90a" CACHE STRING "GPU generations that the CUDA module is built for")
 endif()
 enable_language(CUDA)
 set(LLMTRAIN_HAVE_CUDA ON)
 set(LLMTRAIN_CUDA_VERSION ${CMAKE_CUDA_COMPILER_VERSION})
 
 file(GLOB_RECURSE CUDA_SOURCES CONFIGURE_DEPENDS
-  ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu ${PROJECT_SOURCE_DIR}/src/backend/cuda/*.cpp
-  ${PROJECT_SOURCE_DIR}/src/backend/cuda/*.cu)
+  ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cpp
+  ${PROJECT_SOURCE_DIR}/src/backend/cuda/*.cpp)
 add_library(llmtrain_cuda MODULE ${CUDA_SOURCES})
 target_include_directories(llmtrain_cuda PRIVATE ${PROJECT_SOURCE_DIR}/kernels)
 target_include_directories(llmtrain_cuda SYSTEM PRIVATE
   ${LLMTRAIN_INC_cudart} ${LLMTRAIN_INC_cublasLt} ${LLMTRAIN_INC_cudnn} ${LLMTRAIN_INC_nccl})
+if(LLMTRAIN_INC_cudnn_frontend)
+  target_include_directories(llmtrain_cuda SYSTEM PRIVATE ${LLMTRAIN_INC_cudnn_frontend})
+  target_compile_definitions(llmtrain_cuda PRIVATE LLMTRAIN_CUDNN_FRONTEND)
+endif()
+# Symbols of the seam stay undefined here: the program that opens the module has them.
 target_link_libraries(llmtrain_cuda PRIVATE llmtrain_options fmt::fmt
-  ${LLMTRAIN_LIB_cudart} ${LLMTRAIN_LIB_cublasLt} ${LLMTRAIN_LIB_cudnn} ${LLMTRAIN_LIB_nccl})
+  ${LLMTRAIN_LIB_cudart} ${LLMTRAIN_LIB_cublasLt} ${LLMTRAIN_LIB_cudnn} ${LLMTRAIN_LIB_nccl}
+  ${LLMTRAIN_LIB_nvrtc})  # cuDNN's frontend compiles with it
 # CMake before 3.25.2 does not know that nvcc 12 and later speak C++20, so the flag is given by hand and
 # CMAKE_CUDA_STANDARD stays unset. Contraction is off as in the C++ files: init_normal must give the CPU's bits.
-set(cuda_flags -std=c++20 --fmad=false -Xcompiler=-Wall,-Wextra)
+set(cuda_flags -std=c++20 --fmad=false --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra
+  -DFMT_USE_CONSTEXPR=1)  # fmt turns constexpr off under nvcc, but not consteval, which needs it
 if(LLMTRAIN_WERROR)
   list(APPEND cuda_flags -Werror=all-warnings)
 endif()

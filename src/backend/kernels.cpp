@@ -69,16 +69,18 @@ bool is_lse(const Tensor& lse, const Tensor& q, const AttentionShape& shape) {
 
 }  // namespace
 
-void Kernels::gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) {
-  const OperationCheck check("gemm", {{"d", d}, {"a", a}, {"b", b}});
+void Kernels::gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) {
+  const OperationCheck check("gemm", {{"d", d}, {"a", a}, {"b", b}, {"bias", bias}});
   check.that(d && a && b && is_floating(a) && b.dtype == a.dtype && holds_sums_of(d, a.dtype),
              "a and b must share a floating dtype, and d have it or its stats dtype");
   const std::int64_t m = d.rows(), n = d.cols(), k = form == GemmForm::tn ? a.rows() : a.cols();
   check.that(form == GemmForm::tn ? is_matrix(a, k, m) : is_matrix(a, m, k), "a does not fit d's rows");
   check.that(form == GemmForm::nt ? is_matrix(b, n, k) : is_matrix(b, k, n), "b does not fit d's columns and a");
-  note("gemm", s, {d}, {a, b, read_if(write, d)},
+  check.that(!bias || (has_dtype(bias, d.dtype) && is_vector(bias, n) && write == Write::overwrite),
+             "bias must be [n] of d's dtype, and d be overwritten");
+  note("gemm", s, {d}, {a, b, bias, read_if(write, d)},
        2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k), name_of(form));
-  do_gemm(s, form, d, a, b, write);
+  do_gemm(s, form, d, a, b, write, bias);
 }
 
 void Kernels::embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) {

@@ -13,6 +13,12 @@ constexpr std::int64_t cpu_norm_blocks = 64;
 constexpr std::int64_t cuda_norm_blocks = 264;
 /// Staging of one CPU communicator that is aimed at: parts received from all ranks and not yet added.
 constexpr std::int64_t cpu_staging_bytes = 16 << 20;
+/// cuBLASLt splits long sums over blocks that meet in its workspace; NVIDIA advises 32 MiB on Hopper.
+constexpr std::int64_t cuda_library_bytes = std::int64_t{64} << 20;
+/// What cuDNN's backward engines keep besides the tensors counted below.
+constexpr std::int64_t engine_bytes = std::int64_t{16} << 20;
+/// Beyond this, attention gives up its repeatable algorithm rather than keep all gradients of a head's scores.
+constexpr std::int64_t largest_scores_bytes = std::int64_t{1} << 30;
 }  // namespace
 
 std::int64_t norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::int64_t cols, DType stats) {
@@ -23,8 +29,35 @@ std::int64_t layer_norm_backward_workspace(DeviceKind kind, std::int64_t rows, s
   return 2 * norm_backward_workspace(kind, rows, cols, stats);
 }
 
-std::int64_t attention_backward_workspace(DeviceKind, const AttentionShape& shape, DType stats) {
-  return shape.heads * shape.batch * shape.sequence * size_of(stats);  // sum(d_out * out) a head and token
+std::int64_t kernels_workspace(DeviceKind kind) {
+  return kind == DeviceKind::cpu ? 0 : cuda_library_bytes + cuda_partial_sums_bytes;
+}
+
+namespace {
+
+/// Rows of a head and token.
+std::int64_t attention_rows(const AttentionShape& shape) { return shape.heads * shape.batch * shape.sequence; }
+
+std::int64_t round_up(std::int64_t n, std::int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+}  // namespace
+
+std::int64_t attention_scores_bytes(const AttentionShape& shape) {
+  const std::int64_t group = shape.heads / shape.kv_heads;
+  return group * round_up(shape.sequence, 64) * round_up(shape.sequence, 128) * size_of(DType::bf16);
+}
+
+std::int64_t attention_fixed_bytes(const AttentionShape& shape, DType stats) {
+  return 2 * attention_rows(shape) * size_of(stats) + engine_bytes;
+}
+
+std::int64_t attention_backward_workspace(DeviceKind kind, const AttentionShape& shape, DType stats) {
+  if (kind == DeviceKind::cpu || stats == DType::fp64) return attention_rows(shape) * size_of(stats);  // d_out * out
+  // cuDNN adds up d_q in fp32 and, for grouped heads, keeps d_k and d_v of every query head first.
+  const std::int64_t by_head = shape.kv_heads < shape.heads ? 2 : 0;
+  const std::int64_t sums = (1 + by_head) * attention_rows(shape) * shape.head_dim * size_of(DType::fp32);
+  const std::int64_t scores = std::min(attention_scores_bytes(shape), largest_scores_bytes);
+  return attention_fixed_bytes(shape, stats) + std::max(sums, scores);
 }
 
 std::int64_t communicator_workspace(DeviceKind kind, int size, std::int64_t largest) {

@@ -22,8 +22,6 @@ struct Refusal {
 const std::vector<Refusal>& refusals() {
   using D = Deck;
   static const std::vector<Refusal> rows{
-      {"run.device", [](const D& d, int) { return d.run.device == DeviceChoice::cuda; }, "use run.device cpu"},
-      {"run.share_gpu", [](const D& d, int) { return d.run.share_gpu; }, "leave it false"},
       {"precision.gradients", [](const D& d, int) { return d.precision.gradients != Storage16::fp32; },
        "use precision.gradients fp32"},
       {"precision.reduce", [](const D& d, int) { return d.precision.reduce != Storage16::fp32; },

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "llmtrain/backend/workspace.hpp"
 #include "llmtrain/model/shapes.hpp"
 
 namespace llmtrain {
@@ -26,11 +27,15 @@ Inference::Inference(const Deck& deck, Device& device, std::int64_t scratch_byte
       positions_slot_(plan_.request(Segment::activations, "positions", DType::int32, {deck.model.seq_len})),
       logits_slot_(plan_.request(Segment::activations, "logits", data_dtype(deck.precision.compute),
                                  {deck.model.seq_len, stage_.shapes().vocab})),
+      kernels_slot_(kernels_workspace(device.kind()) == 0
+                        ? Slot{}
+                        : plan_.request(Segment::scratch, "kernels", DType::uint8, {kernels_workspace(device.kind())})),
       scratch_slot_(scratch_bytes == 0 ? Slot{}
                                        : plan_.request(Segment::scratch, "layers", DType::uint8, {scratch_bytes})),
       arena_(device, plan_),
       scratch_(scratch_bytes == 0 ? std::make_unique<ScratchStack>()
                                   : std::make_unique<ScratchStack>(arena_[scratch_slot_])) {
+  if (kernels_slot_) device_.kernels().use_workspace(arena_[kernels_slot_]);
   params_.bind(arena_, {});
   rope_.bind(arena_, stream_);
   stage_.bind(arena_);

@@ -25,6 +25,24 @@ std::string share_deck_text(const std::string& path, std::span<const std::string
   return world.broadcast(text, 0);
 }
 
+/// What run.device asks for; auto is a GPU where every rank sees one.
+DeviceKind device_kind(DeviceChoice choice, const MpiComm& world) {
+  if (choice == DeviceChoice::automatic) {
+    return world.all_reduce(std::int64_t{why_no_cuda().empty()}, MpiOp::min) == 1 ? DeviceKind::cuda : DeviceKind::cpu;
+  }
+  return choice == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+/// This rank's device. Collective.
+std::unique_ptr<Device> make_device(DeviceKind kind, const RunConfig& run, const MpiComm& world, const MpiComm& node) {
+  std::unique_ptr<Device> device;
+  agree(world, [&] {
+    device = kind == DeviceKind::cuda ? make_cuda_device({node.rank(), node.size(), run.share_gpu, run.deterministic})
+                                      : make_cpu_device(thread_count(run.threads, node.size()));
+  });
+  return device;
+}
+
 /// Number of each rank's node, in order of first appearance. Collective.
 std::vector<int> node_numbers(const MpiComm& world, const MpiComm& node) {
   const std::string leader = node.broadcast(std::to_string(world.rank()), 0);
@@ -71,7 +89,7 @@ std::int32_t Launch::masked_token() const {
 
 Launch launch(const std::string& deck_path, std::span<const std::string> overrides, const MpiComm& world, Start start) {
   const std::string text = share_deck_text(deck_path, overrides, world);
-  Deck written, resolved;
+  Deck written;
   std::unique_ptr<Tokenizer> tokenizer;
   agree(world, [&] {
     written = parse_deck(text, deck_path, overrides, {.ranks = world.size(), .built = true, .data = true});
@@ -81,8 +99,9 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
         "data.mask_eod true, but data.tokenizer {} has no end-of-document token: name it with eod, or leave mask_eod "
         "false",
         written.data.tokenizer.file);
-    resolved = resolve(written, tokenizer->vocab(), DeviceKind::cpu);
   });
+  const DeviceKind kind = device_kind(written.run.device, world);
+  const Deck resolved = resolve(written, tokenizer->vocab(), kind);
   const MpiComm node = world.split_by_node();
   Launch out{.deck = resolved,
              .tokenizer = std::move(tokenizer),
@@ -90,7 +109,7 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
              .data = {},
              .place = {Topology(written, world.size()), world.rank(), world},
              .nodes = node_numbers(world, node),
-             .device = make_cpu_device(thread_count(written.run.threads, node.size())),
+             .device = make_device(kind, written.run, world, node),
              .warnings = {},
              .protect = {}};
   const std::string caution = out.device->caution(data_dtype(out.deck.precision.compute));

@@ -172,6 +172,9 @@ Parts::Requests Parts::request(std::int64_t scratch_bytes) {
   }
   r.totals = plan.request(Segment::scratch, "step totals", DType::fp64, {step_totals_size});
   r.scalars = plan.request(Segment::scratch, "step scalars", DType::fp64, {step_scalars_size});
+  if (const std::int64_t bytes = kernels_workspace(device.kind()); bytes > 0) {
+    r.kernels_workspace = plan.request(Segment::scratch, "kernels", DType::uint8, {bytes});
+  }
   if (scratch_bytes > 0) r.scratch = plan.request(Segment::scratch, "layers", DType::uint8, {scratch_bytes});
   std::int64_t largest_storage = 0;
   for (const StorageLayout& layout : shape.layouts) {
@@ -212,6 +215,7 @@ TensorGroup Parts::tensor_group() const {
 }
 
 void Parts::bind() {
+  if (requests_.kernels_workspace) kernels.use_workspace(arena[requests_.kernels_workspace]);
   const auto along = [&](AxisSet axes) { return place.topology.members(axes, place.rank); };
   if (shape.zero == 0) {
     data = communicator("data", along(data_axes), requests_.data_workspace);

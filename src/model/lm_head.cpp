@@ -10,12 +10,22 @@ namespace llmtrain {
 
 namespace {
 
-/// Elements of one chunk of logits: large enough for efficient GEMMs, small beside the activations of a block.
-constexpr std::int64_t chunk_elements = std::int64_t{1} << 25;
+/// Elements of one chunk of logits: large enough for efficient GEMMs, and on a GPU for few passes over the fp32 gradient
+/// of the projection; small beside the activations.
+constexpr std::int64_t chunk_elements(DeviceKind kind) {
+  return kind == DeviceKind::cuda ? std::int64_t{1} << 29 : std::int64_t{1} << 25;
+}
+constexpr std::int64_t chunk_multiple = 128;  // tokens: whole tiles of a GEMM
 
 }  // namespace
 
-std::int64_t LmHead::chunk_tokens() const { return std::max<std::int64_t>(chunk_elements / shapes_.vocab, 1); }
+/// As few chunks as the limit allows, of nearly equal size.
+std::int64_t LmHead::chunk_tokens(DeviceKind kind, std::int64_t tokens) const {
+  const std::int64_t most = std::max<std::int64_t>(chunk_elements(kind) / shapes_.vocab, 1);
+  const std::int64_t chunks = std::max<std::int64_t>((tokens + most - 1) / most, 1);
+  const std::int64_t even = (tokens + chunks - 1) / chunks;
+  return std::min(most, (even + chunk_multiple - 1) / chunk_multiple * chunk_multiple);
+}
 
 NormSaved LmHead::norm_forward(Context& ctx, ScratchStack::Frame& frame, Tensor residual, Tensor delta,
                                Tensor weight) const {
@@ -61,8 +71,9 @@ void LmHead::train(Context& ctx, Tensor gradient, Tensor totals, Tensor residual
   ctx.stream.wait(x.arrival);
   Gradient d_weight = gradients.weight;
   Event summed;
-  for (std::int64_t begin = 0; begin < batch.count(); begin += chunk_tokens()) {
-    const std::int64_t count = std::min(chunk_tokens(), batch.count() - begin);
+  const std::int64_t chunk_size = chunk_tokens(ctx.stream.device->kind(), batch.count());
+  for (std::int64_t begin = 0; begin < batch.count(); begin += chunk_size) {
+    const std::int64_t count = std::min(chunk_size, batch.count() - begin);
     ScratchStack::Frame chunk(ctx.scratch, "logits chunk");
     const Tensor logits = chunk.take(residual.dtype, {count, shapes_.vocab});
     const Tensor stats = chunk_loss(ctx, chunk, logits, totals, x.tensor, batch, begin, weights.weight);
@@ -83,8 +94,9 @@ void LmHead::evaluate(Context& ctx, Tensor totals, Tensor residual, Tensor delta
   const NormSaved saved = norm_forward(ctx, frame, residual, delta, weights.norm);
   const AllTokens x = gather_tokens(ctx, frame, saved.out);
   ctx.stream.wait(x.arrival);
-  for (std::int64_t begin = 0; begin < batch.count(); begin += chunk_tokens()) {
-    const std::int64_t count = std::min(chunk_tokens(), batch.count() - begin);
+  const std::int64_t chunk_size = chunk_tokens(ctx.stream.device->kind(), batch.count());
+  for (std::int64_t begin = 0; begin < batch.count(); begin += chunk_size) {
+    const std::int64_t count = std::min(chunk_size, batch.count() - begin);
     ScratchStack::Frame chunk(ctx.scratch, "logits chunk");
     const Tensor logits = chunk.take(residual.dtype, {count, shapes_.vocab});
     chunk_loss(ctx, chunk, logits, totals, x.tensor, batch, begin, weights.weight);

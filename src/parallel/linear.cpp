@@ -10,8 +10,7 @@ void ColumnLinear::forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tens
   ScratchStack::Frame frame(ctx.scratch, "column linear");
   const AllTokens all = gather_tokens(ctx, frame, x);
   ctx.stream.wait(all.arrival);
-  multiply(ctx, y, all.tensor, weight);
-  if (bias) ctx.kernels.bias_add(ctx.stream, y, y, bias);
+  multiply(ctx, y, all.tensor, weight, bias);
 }
 
 void ColumnLinear::backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x,

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Attention on the CPU against plain loops in fp64, gradients against differences, causality, and equal bits at any
-/// number of threads.
-#include "cpu/attention.hpp"
-
-#include "harness.hpp"
+/// Attention against plain loops in fp64, gradients against differences, causality, and equal bits at any number of
+/// threads.
+#include "kernels.hpp"
+#include "llmtrain/backend/workspace.hpp"
 
 using namespace llmtrain;
 using namespace llmtrain::test;
@@ -47,12 +46,13 @@ struct Case {
   Tensor masks() { return use_starts ? starts.tensor() : Tensor{}; }
 
   void forward() {
-    cpu_attention_forward(heads(out), lse.tensor(), part(qkv, 0), part(qkv, 1), part(qkv, 2), masks(), options);
+    kernels().attention_forward(stream, heads(out), lse.tensor(), part(qkv, 0), part(qkv, 1), part(qkv, 2), masks(),
+                                options);
   }
   void backward() {
-    const Tensor workspace = Tensor::dense(delta.tensor().data, DType::uint8, {delta.tensor().bytes()});
-    cpu_attention_backward(part(d_qkv, 0), part(d_qkv, 1), part(d_qkv, 2), heads(d_out), part(qkv, 0), part(qkv, 1),
-                           part(qkv, 2), heads(out), lse.tensor(), masks(), options, workspace);
+    kernels().attention_backward(stream, part(d_qkv, 0), part(d_qkv, 1), part(d_qkv, 2), heads(d_out), part(qkv, 0),
+                                 part(qkv, 1), part(qkv, 2), heads(out), lse.tensor(), masks(), options,
+                                 workspace.tensor());
   }
 
   AttentionShape shape;
@@ -67,7 +67,8 @@ struct Case {
   Buffer<T> out{{tokens, q_cols()}, q_cols() + 5};
   Buffer<StatsOf<T>> lse{{shape.heads, tokens}, tokens + 2};
   Buffer<T> d_qkv{{tokens, q_cols() + 2 * kv_cols()}, q_cols() + 2 * kv_cols() + 2};
-  Buffer<StatsOf<T>> delta{{shape.heads, tokens}};
+  Buffer<std::uint8_t> workspace{
+      {std::max<std::int64_t>(attention_backward_workspace(device_kind(), shape, dtype_of<StatsOf<T>>), 1)}};
 };
 
 /// Plain loops over all pairs of tokens, in fp64. The case's forward has run: gradients are those of its output as stored.
@@ -235,12 +236,13 @@ TEST_CASE_TEMPLATE("large and equal scores stay finite", T, float, double) {
 
 TEST_CASE("attention on no tokens does nothing") {
   for (const AttentionShape& shape : {AttentionShape{0, 5, 2, 1, 8}, AttentionShape{2, 0, 2, 1, 8}}) {
-    Tensor none = Tensor::dense(nullptr, DType::fp32, {0, 2, 8});
+    Tensor none = Tensor::dense(nullptr, DType::fp32, {0, 2, 8}), keys = Tensor::dense(nullptr, DType::fp32, {0, 1, 8});
     Tensor stats = Tensor::dense(nullptr, DType::fp32, {2, 0});
     AttentionOptions options;
     options.shape = shape;
-    CHECK_NOTHROW(cpu_attention_forward(none, stats, none, none, none, {}, options));
-    CHECK_NOTHROW(cpu_attention_backward(none, none, none, none, none, none, none, none, stats, {}, options, {}));
+    CHECK_NOTHROW(kernels().attention_forward(stream, none, stats, none, keys, keys, {}, options));
+    CHECK_NOTHROW(
+        kernels().attention_backward(stream, none, keys, keys, none, none, keys, keys, none, stats, {}, options, {}));
   }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/// gemm on the CPU: forms, writes, strides and odd sizes against plain loops, and equal bits from run to run.
+/// gemm: forms, writes, strides and odd sizes against plain loops, and equal bits from run to run.
 #include "cpu/gemm.hpp"
 
-#include "harness.hpp"
+#include "kernels.hpp"
 
 using namespace llmtrain;
 using namespace llmtrain::test;
@@ -38,7 +38,7 @@ struct Case {
     return sums;
   }
 
-  void run(Write write) { cpu_gemm(form, d.tensor(), a.tensor(), b.tensor(), write); }
+  void run(Write write) { kernels().gemm(stream, form, d.tensor(), a.tensor(), b.tensor(), write); }
 
   GemmForm form;
   std::int64_t k;
@@ -84,11 +84,11 @@ TEST_CASE("sums of bf16 products are not rounded on their way") {
   const std::int64_t k = 3000;  // in bf16, 256 + 1 is 256
   Buffer<Bf16> a({2, k}), b({2, k}), d({2, 2});
   for (Buffer<Bf16>* x : {&a, &b}) x->fill(Bf16(1));
-  cpu_gemm(GemmForm::nt, d.tensor(), a.tensor(), b.tensor(), Write::overwrite);
+  kernels().gemm(stream, GemmForm::nt, d.tensor(), a.tensor(), b.tensor(), Write::overwrite);
   check_close("sum", d, std::vector<double>(4, Bf16(3000.0)), 0);
   Buffer<float> wide({2, 2});
   wide.fill(0.25F);
-  cpu_gemm(GemmForm::nt, wide.tensor(), a.tensor(), b.tensor(), Write::accumulate);
+  kernels().gemm(stream, GemmForm::nt, wide.tensor(), a.tensor(), b.tensor(), Write::accumulate);
   check_close("fp32 sum", wide, std::vector<double>(4, 3000.25), 0);
 }
 
@@ -97,8 +97,8 @@ TEST_CASE_TEMPLATE("gemm reads column slices of packed tensors", T, float, doubl
   auto packed = Buffer<T>::random(random, {21, 40});
   auto weight = Buffer<T>::random(random, {11, 8});
   Buffer<T> d({21, 11});
-  cpu_gemm(GemmForm::nt, d.tensor(), packed.tensor().cols_at(24, 8).with_inner({2, 4}), weight.tensor(),
-           Write::overwrite);
+  kernels().gemm(stream, GemmForm::nt, d.tensor(), packed.tensor().cols_at(24, 8).with_inner({2, 4}), weight.tensor(),
+                 Write::overwrite);
   std::vector<double> expected;
   for (std::int64_t i = 0; i < 21; ++i) {
     for (std::int64_t j = 0; j < 11; ++j) {
@@ -114,25 +114,25 @@ TEST_CASE_TEMPLATE("an empty sum is zero, an empty result is nothing", T, float,
   Buffer<T> d({2, 3}, 5);
   Tensor a = d.tensor(), b = d.tensor();
   a.extent = {2, 0}, b.extent = {3, 0};
-  cpu_gemm(GemmForm::nt, d.tensor(), a, b, Write::overwrite);
+  kernels().gemm(stream, GemmForm::nt, d.tensor(), a, b, Write::overwrite);
   check_close("zero", d, std::vector<double>(6, 0.0), 0);
   d.fill(4);
-  cpu_gemm(GemmForm::nt, d.tensor(), a, b, Write::accumulate);
+  kernels().gemm(stream, GemmForm::nt, d.tensor(), a, b, Write::accumulate);
   check_close("kept", d, std::vector<double>(6, 4.0), 0);
   Tensor empty = d.tensor();
   empty.extent = {0, 3};
   a.extent = {0, 2}, b.extent = {3, 2};
-  cpu_gemm(GemmForm::nt, empty, a, b, Write::overwrite);
+  kernels().gemm(stream, GemmForm::nt, empty, a, b, Write::overwrite);
   CHECK(d.at(0, 0) == T(4));
 }
 
 TEST_CASE("shapes that do not fit and other dtypes are refused") {
   Buffer<float> a({4, 5}), b({6, 5}), d({4, 6});
   Buffer<double> wide({4, 6});
-  CHECK_THROWS_AS(cpu_gemm(GemmForm::nn, d.tensor(), a.tensor(), b.tensor(), Write::overwrite), Error);
-  CHECK_THROWS_AS(cpu_gemm(GemmForm::nt, wide.tensor(), a.tensor(), b.tensor(), Write::overwrite), Error);
+  CHECK_THROWS_AS(kernels().gemm(stream, GemmForm::nn, d.tensor(), a.tensor(), b.tensor(), Write::overwrite), Error);
+  CHECK_THROWS_AS(kernels().gemm(stream, GemmForm::nt, wide.tensor(), a.tensor(), b.tensor(), Write::overwrite), Error);
   Buffer<std::int32_t> ia({4, 5}), ib({6, 5}), id({4, 6});
-  CHECK_THROWS_AS(cpu_gemm(GemmForm::nt, id.tensor(), ia.tensor(), ib.tensor(), Write::overwrite), Error);
+  CHECK_THROWS_AS(kernels().gemm(stream, GemmForm::nt, id.tensor(), ia.tensor(), ib.tensor(), Write::overwrite), Error);
 }
 
 TEST_CASE_TEMPLATE("our own product gives the same bits at any number of threads", T, double, Bf16) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The kernels under test, and an observer that keeps what they note.
+/// The kernels under test (those of the CPU; with LLMTRAIN_TEST_DEVICE=cuda in the environment, those of a GPU), and an
+/// observer that keeps what they note.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,11 +11,18 @@
 #include "cpu/cpu_kernels.hpp"
 #include "harness.hpp"
 #include "llmtrain/backend/observer.hpp"
+#include "mirror.hpp"
 
 namespace llmtrain::test {
 
+inline DeviceKind device_kind() {
+  static const char* const name = std::getenv("LLMTRAIN_TEST_DEVICE");
+  return name != nullptr && std::string(name) == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
 inline Kernels& kernels() {
-  static const std::unique_ptr<Kernels> instance = make_cpu_kernels();
+  static const std::unique_ptr<Kernels> instance =
+      device_kind() == DeviceKind::cuda ? std::make_unique<MirrorKernels>(make_cuda_device({})) : make_cpu_kernels();
   return *instance;
 }
 

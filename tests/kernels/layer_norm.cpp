@@ -49,7 +49,7 @@ struct Case {
         rstd({s.rows}),
         d_x({s.rows, s.cols}, s.cols + 2),
         workspace(static_cast<std::size_t>(
-            layer_norm_backward_workspace(DeviceKind::cpu, s.rows, s.cols, dtype_of<StatsOf<T>>) / 8 + 1)) {
+            layer_norm_backward_workspace(device_kind(), s.rows, s.cols, dtype_of<StatsOf<T>>) / 8 + 1)) {
     Buffer<T> y({s.rows, s.cols});
     kernels().layer_norm_forward(stream, y.tensor(), {}, mean.tensor(), rstd.tensor(), x.tensor(), {}, w.tensor(),
                                  b.tensor(), eps);

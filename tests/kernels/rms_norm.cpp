@@ -39,7 +39,7 @@ struct BackwardCase {
         d_x({s.rows, s.cols}, s.cols + 2),
         with_residual(through),
         workspace(static_cast<std::size_t>(
-            norm_backward_workspace(DeviceKind::cpu, s.rows, s.cols, dtype_of<StatsOf<T>>) / 8 + 1)) {
+            norm_backward_workspace(device_kind(), s.rows, s.cols, dtype_of<StatsOf<T>>) / 8 + 1)) {
     Buffer<T> y({s.rows, s.cols});
     kernels().rms_norm_forward(stream, y.tensor(), {}, rstd.tensor(), x.tensor(), {}, w.tensor(), eps);
   }
@@ -163,7 +163,7 @@ TEST_CASE_TEMPLATE("rms_norm of every head is rms_norm of heads as rows", T, flo
   }
   Buffer<StatsOf<T>> rstd({rows}), rstd_packed({rows}), d_w({width}), d_w_packed({width});
   std::vector<double> space(
-      static_cast<std::size_t>(norm_backward_workspace(DeviceKind::cpu, rows, width, dtype_of<StatsOf<T>>) / 8 + 1));
+      static_cast<std::size_t>(norm_backward_workspace(device_kind(), rows, width, dtype_of<StatsOf<T>>) / 8 + 1));
   const Tensor workspace = Tensor::dense(space.data(), DType::uint8, {static_cast<std::int64_t>(space.size()) * 8});
   kernels().rms_norm_forward(stream, y.tensor(), {}, rstd.tensor(), x.tensor(), {}, w.tensor(), eps);
   kernels().rms_norm_forward(stream, y_packed.tensor(), {}, rstd_packed.tensor(), packed.tensor(), {}, w.tensor(), eps);

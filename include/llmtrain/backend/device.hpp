@@ -110,6 +110,20 @@ inline void Stream::synchronize() const { device->synchronize(*this); }
 
 /// The CPU back end: `threads` OpenMP threads.
 std::unique_ptr<Device> make_cpu_device(int threads);
+
+/// What a rank says of the GPU that it wants.
+struct CudaOptions {
+  int local_rank = 0;  ///< among the ranks of its node, which take its GPUs in this order
+  int local_ranks = 1;
+  bool share = false;          ///< run.share_gpu: several ranks may take one GPU
+  bool deterministic = false;  ///< run.deterministic
+};
+/// Why there is no CUDA back end on this machine (no module beside the program, no driver, no GPU); empty if there is.
+std::string why_no_cuda();
+/// The CUDA back end, out of the module libllmtrain_cuda.so beside the program. Throws Error(configuration) where
+/// why_no_cuda() gives a reason or there are too few GPUs.
+std::unique_ptr<Device> make_cuda_device(const CudaOptions& options);
+
 /// The trace back end: computes nothing, answers for `target`; every operation and collective goes to the observer.
 std::unique_ptr<Device> make_trace_device(DeviceKind target);
 

@@ -117,8 +117,13 @@ class Kernels {
   virtual ~Kernels() = default;
   void set_observer(OpObserver* observer) { observer_ = observer; }
 
-  /// D (+)= op(A) op(B); D may have a wider dtype than A and B (fp32 weight gradients of bf16 data).
-  void gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write = Write::overwrite);
+  /// Memory (uint8, of kernels_workspace() bytes) that operations may overwrite; must outlive their execution. One stream
+  /// at a time issues operations.
+  void use_workspace(Tensor workspace) { workspace_ = workspace; }
+
+  /// D (+)= op(A) op(B); D may have a wider dtype than A and B (fp32 weight gradients of bf16 data). `bias` [n] of D's
+  /// dtype (optional; only where D is overwritten) is added to every row.
+  void gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write = Write::overwrite, Tensor bias = {});
 
   /// out [tokens, hidden] (+)= table[ids - vocab.first], or 0 where the row is not of this rank.
   void embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab,
@@ -210,8 +215,11 @@ class Kernels {
   void adamw(Stream s, Tensor master, Tensor m, Tensor v, Tensor weights, Tensor gradient, Tensor scalars,
              const AdamWOptions& options);
 
+ protected:
+  const Tensor& workspace() const { return workspace_; }
+
  private:
-  virtual void do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write) = 0;
+  virtual void do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) = 0;
   virtual void do_embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) = 0;
   virtual void do_embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
                                      Write write) = 0;
@@ -257,6 +265,7 @@ class Kernels {
   void note(const char* name, Stream s, std::initializer_list<Tensor> writes, std::initializer_list<Tensor> reads,
             double flops = 0, const char* form = "");
   OpObserver* observer_ = nullptr;
+  Tensor workspace_;
 };
 
 }  // namespace llmtrain

@@ -10,12 +10,22 @@
 
 namespace llmtrain {
 
+/// Of Kernels::use_workspace, shared by all operations; 0 where none is needed.
+std::int64_t kernels_workspace(DeviceKind kind);
+/// The part of it in which the CUDA kernels add up blocks; the rest is for cuBLASLt and cuDNN.
+inline constexpr std::int64_t cuda_partial_sums_bytes = std::int64_t{8} << 20;
+
 /// Of rms_norm_backward on x [rows, cols]; heads that are normalised one by one are rows.
 std::int64_t norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::int64_t cols, DType stats);
 /// Of layer_norm_backward on x [rows, cols].
 std::int64_t layer_norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::int64_t cols, DType stats);
 /// Of attention_backward.
 std::int64_t attention_backward_workspace(DeviceKind kind, const AttentionShape& shape, DType stats);
+// The parts of that on CUDA: what one sequence and kv head adds where all gradients of scores are kept (in
+// run.deterministic), and what every call needs besides.
+std::int64_t attention_scores_bytes(const AttentionShape& shape);
+std::int64_t attention_fixed_bytes(const AttentionShape& shape, DType stats);
+
 /// Of a communicator over `size` ranks whose largest tensor has `largest` bytes (its staging memory).
 std::int64_t communicator_workspace(DeviceKind kind, int size, std::int64_t largest);
 

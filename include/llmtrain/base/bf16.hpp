@@ -26,10 +26,16 @@ struct Bf16 {
 
  private:
   LLMTRAIN_INLINE static std::uint16_t rounded(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    std::uint16_t bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+#else
     const auto wide = bits_as<std::uint32_t>(value);
     const std::uint32_t nearest = (wide + 0x7fffu + (wide >> 16 & 1u)) >> 16;
     const std::uint32_t quiet = wide >> 16 | 0x40u;
     return static_cast<std::uint16_t>(value != value ? quiet : nearest);
+#endif
   }
   /// fp32 towards zero, with its last bit set where anything was lost: rounding that is rounding the fp64 number.
   LLMTRAIN_INLINE static float to_odd(double value) {

@@ -42,6 +42,7 @@ class Inference {
   const Slot tokens_slot_;
   const Slot positions_slot_;
   const Slot logits_slot_;
+  const Slot kernels_slot_;
   const Slot scratch_slot_;
   const Arena arena_;
   std::unique_ptr<ScratchStack> scratch_;

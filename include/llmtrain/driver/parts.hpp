@@ -77,7 +77,7 @@ class Parts {
   /// Everything in the plan that is no module's own.
   struct Requests {
     std::vector<std::vector<BatchSlots>> batches;
-    Slot totals, scalars, scratch;
+    Slot totals, scalars, scratch, kernels_workspace;
     Slot data_workspace, shard_workspace, replicate_workspace, tensor_workspace, kv_workspace, world_workspace;
     Slot tied_workspace;
   };

@@ -30,7 +30,7 @@ class LmHead {
 
  private:
   NormSaved norm_forward(Context& ctx, ScratchStack::Frame& frame, Tensor residual, Tensor delta, Tensor weight) const;
-  std::int64_t chunk_tokens() const;
+  std::int64_t chunk_tokens(DeviceKind kind, std::int64_t tokens) const;
   /// Logits of tokens [begin, begin + count) of x [tokens, hidden] and their loss; returns the statistics.
   Tensor chunk_loss(Context& ctx, ScratchStack::Frame& frame, Tensor logits, Tensor totals, Tensor x,
                     const Batch& batch, std::int64_t begin, Tensor weight) const;

@@ -24,8 +24,8 @@ struct LinearParams {
 /// The GEMMs of y = x W^T + b alone.
 class Linear {
  public:
-  void multiply(Context& ctx, Tensor y, Tensor x, Tensor weight) const {
-    ctx.kernels.gemm(ctx.stream, GemmForm::nt, y, x, weight);
+  void multiply(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias = {}) const {
+    ctx.kernels.gemm(ctx.stream, GemmForm::nt, y, x, weight, Write::overwrite, bias);
   }
   /// dx = dy W
   void input_gradient(Context& ctx, Tensor d_x, Tensor d_y, Tensor weight) const {

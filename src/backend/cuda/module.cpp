@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Entry points of libllmtrain_cuda.so, found with dlsym: what its libraries and devices are.
+/// Entry points of libllmtrain_cuda.so, found with dlsym: the device, and what the libraries beneath it are.
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
@@ -7,6 +7,8 @@
 #include <nccl.h>
 
 #include <string>
+
+#include "device.hpp"
 
 namespace llmtrain {
 namespace {
@@ -50,4 +52,15 @@ std::string describe() {
 extern "C" const char* llmtrain_cuda_describe() {
   static const std::string line = llmtrain::describe();
   return line.c_str();
+}
+
+/// Why no GPU can be used; empty if there is one. The text lives as long as the module.
+extern "C" const char* llmtrain_cuda_why_not() {
+  static const std::string why = llmtrain::why_no_gpu_here();
+  return why.c_str();
+}
+
+/// A CudaDevice, owned by the caller. Throws Error, as the program's own code does.
+extern "C" llmtrain::Device* llmtrain_cuda_make_device(const llmtrain::CudaOptions* options) {
+  return new llmtrain::CudaDevice(*options);
 }

@@ -7,7 +7,7 @@
 namespace llmtrain {
 
 class TraceKernels final : public Kernels {
-  void do_gemm(Stream, GemmForm, Tensor, Tensor, Tensor, Write) override {}
+  void do_gemm(Stream, GemmForm, Tensor, Tensor, Tensor, Write, Tensor) override {}
   void do_embedding_forward(Stream, Tensor, Tensor, Tensor, VocabRange, Write) override {}
   void do_embedding_backward(Stream, Tensor, Tensor, Tensor, Tensor, VocabRange, Write) override {}
   void do_rms_norm_forward(Stream, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, double) override {}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Causal attention of the CUDA back end: by cuDNN where it can, else by kernels of our own.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cuda/streams.hpp"
+#include "llmtrain/backend/kernels.hpp"
+
+namespace llmtrain {
+
+/// The tensors of one call; those of the backward pass are absent in the forward one.
+struct AttentionTensors {
+  Tensor q, k, v, out, lse, starts;
+  Tensor d_q, d_k, d_v, d_out;
+};
+
+/// Plain kernels for every dtype, shape and option, of O(sequence^2) work without matrix units: the reference, and what
+/// remains where cuDNN does not take a call. `delta` [heads, tokens] in the stats dtype is temporary.
+void plain_attention_forward(cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options);
+void plain_attention_backward(cudaStream_t stream, const AttentionTensors& t, Tensor delta,
+                              const AttentionOptions& options);
+
+/// Attention of bf16 data as cuDNN graphs, built at the first call of each shape and kept.
+class CudnnAttention {
+ public:
+  explicit CudnnAttention(bool deterministic);
+  ~CudnnAttention();
+  CudnnAttention(const CudnnAttention&) = delete;
+  CudnnAttention& operator=(const CudnnAttention&) = delete;
+
+  /// False, with nothing done, where cuDNN does not take the call: see refusal().
+  bool forward(cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options, Tensor workspace);
+  bool backward(cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options, Tensor workspace);
+
+  /// Why the last call was not taken.
+  const std::string& refusal() const { return refusal_; }
+
+ private:
+  struct Graphs;
+  bool run(bool backward, cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options,
+           Tensor workspace);
+
+  bool deterministic_;
+  std::unique_ptr<Graphs> graphs_;  ///< null where the module was built without cuDNN's frontend
+  std::string refusal_;
+};
+
+}  // namespace llmtrain

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The norm of the gradient, the scalars of a step and the AdamW update, on the GPU.
+#include <cmath>
+#include <new>
+
+#include "common/adamw.hpp"
+#include "cuda/cuda_kernels.hpp"
+#include "cuda/loops.cuh"
+
+namespace llmtrain {
+
+namespace {
+
+constexpr int sum_threads = 512;
+
+/// partials[block] = sum of squares of its share, in fp64; shares and order depend on n and the grid alone.
+template <class T, int width>
+__global__ void __launch_bounds__(sum_threads) squares_of_blocks(double* partials, const T* x, std::int64_t n) {
+  double sum = 0;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * sum_threads * width;
+  for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * sum_threads + threadIdx.x) * width; i < n; i += step) {
+    const auto values = widen(load_pack<width>(x + i));
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      const auto value = static_cast<double>(values.at[k]);
+      sum = std::fma(value, value, sum);
+    }
+  }
+  __shared__ double shared[sum_threads / warp];
+  sum = group_sum<sum_threads>(sum, shared);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+__global__ void __launch_bounds__(sum_threads) add_squares(double* totals, const double* partials, int count) {
+  double sum = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += sum_threads) sum += partials[i];
+  __shared__ double shared[sum_threads / warp];
+  sum = group_sum<sum_threads>(sum, shared);
+  if (threadIdx.x != 0) return;
+  totals[2] += sum;
+  if (!isfinite(sum)) totals[3] = 1;
+}
+
+__global__ void derive_scalars(double* scalars, const double* totals, double lr, double bias1, double bias2,
+                               double clip_norm) {
+  const StepTotals t{totals[0], totals[1], totals[2], totals[3]};
+  const bool any = t.tokens > 0;
+  const double norm = any ? std::sqrt(t.squares) / t.tokens : 0;
+  const double limited = clip_norm / (norm + 1e-6);
+  const double clip = clip_norm > 0 && limited < 1.0 ? limited : 1.0;
+  const bool good = any && t.non_finite == 0 && isfinite(t.squares) && isfinite(t.loss) && isfinite(t.tokens);
+  const double values[step_scalars_size] = {good ? clip / t.tokens : 0,  lr,   bias1,   bias2, good ? 1.0 : 0.0,
+                                            any ? t.loss / t.tokens : 0, norm, t.tokens};
+  for (int i = 0; i < step_scalars_size; ++i) scalars[i] = values[i];
+}
+
+/// 1 - beta^t without cancellation.
+double bias_correction(double beta, std::int64_t step) {
+  return -std::expm1(static_cast<double>(step) * std::log(beta));
+}
+
+/// The arrays of one update; `weights` may be null.
+template <class S, class M, class W, class G>
+struct AdamWArrays {
+  S* master;
+  M *m, *v;
+  W* weights;
+  const G* gradient;
+  std::int64_t n;
+};
+
+template <int width, class S, class M, class W, class G>
+__global__ void __launch_bounds__(block_threads)
+    adamw_kernel(const AdamWArrays<S, M, W, G> a, const double* scalars, AdamWOptions options) {
+  using Factors = AdamWFactors<S>;
+  __shared__ alignas(Factors) unsigned char shared[sizeof(Factors)];
+  const StepScalars s{scalars[0], scalars[1], scalars[2], scalars[3], scalars[4], scalars[5], scalars[6], scalars[7]};
+  if (s.apply == 0) return;
+  if (threadIdx.x == 0) new (shared) Factors(s, options);  // fp64 divisions, once a block
+  __syncthreads();
+  const Factors factors = *reinterpret_cast<const Factors*>(shared);
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * block_threads * width;
+  for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x) * width; i < a.n;
+       i += step) {
+    auto p = widen(load_pack<width>(a.master + i));
+    auto m = widen(load_pack<width>(a.m + i));
+    auto v = widen(load_pack<width>(a.v + i));
+    const auto g = widen(load_pack<width>(a.gradient + i));
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      S m1 = m.at[k], v1 = v.at[k];
+      adamw_update(factors, static_cast<S>(g.at[k]), p.at[k], m1, v1);
+      m.at[k] = m1;
+      v.at[k] = v1;
+    }
+    store_pack(a.master + i, narrow<S>(p));
+    store_pack(a.m + i, narrow<M>(m));
+    store_pack(a.v + i, narrow<M>(v));
+    if (a.weights != nullptr) store_pack(a.weights + i, narrow<W>(p));
+  }
+}
+
+/// Calls f with a value of the type of what is stored beside masters of type S: the same, or bf16.
+template <class S, class F>
+void dispatch_stored(const char* operand, DType dtype, F&& f) {
+  if (dtype == DType::bf16) return f(Bf16{});
+  require(dtype == dtype_of<S>, ExitCode::internal, "internal error: {} on the GPU are {} or bf16, not {}", operand,
+          name_of(dtype_of<S>), name_of(dtype));
+  f(S{});
+}
+
+/// One access of 4 elements is 16 bytes of fp32; the narrow arrays beside it are then read 8 bytes at a time.
+constexpr int adamw_width = 4;
+
+}  // namespace
+
+void CudaKernels::do_sum_squares(Stream s, Tensor totals, Tensor x) {
+  const std::int64_t n = x.numel();
+  if (n == 0) return;
+  dispatch("sum_squares", x.dtype, [&]<class T>(T) {
+    const bool packed = is_packed({x.reshaped({1, n})}, full_width<T>);
+    const std::int64_t a_block = static_cast<std::int64_t>(sum_threads) * full_width<T> * 4;
+    const int blocks = static_cast<int>(std::min<std::int64_t>((n + a_block - 1) / a_block, 1024));
+    auto* const partials = static_cast<double*>(partial_sums(blocks * static_cast<std::int64_t>(sizeof(double))));
+    const auto run = packed ? squares_of_blocks<T, full_width<T>> : squares_of_blocks<T, 1>;
+    run<<<static_cast<unsigned>(blocks), sum_threads, 0, streams_[s]>>>(partials, x.ptr<T>(), n);
+    add_squares<<<1, sum_threads, 0, streams_[s]>>>(totals.ptr<double>(), partials, blocks);
+    check_launch("sum_squares");
+  });
+}
+
+void CudaKernels::do_step_scalars(Stream s, Tensor scalars, Tensor totals, const StepInputs& inputs) {
+  derive_scalars<<<1, 1, 0, streams_[s]>>>(scalars.ptr<double>(), totals.ptr<double>(), inputs.lr,
+                                           bias_correction(inputs.beta1, inputs.step),
+                                           bias_correction(inputs.beta2, inputs.step), inputs.clip);
+  check_launch("step_scalars");
+}
+
+void CudaKernels::do_adamw(Stream s, Tensor master, Tensor m, Tensor v, Tensor weights, Tensor gradient, Tensor scalars,
+                           const AdamWOptions& options) {
+  const std::int64_t n = master.numel();
+  if (n == 0) return;
+  const auto row = [n](const Tensor& t) { return t ? t.reshaped({1, n}) : t; };
+  const bool packed = is_packed({row(master), row(m), row(v), row(weights), row(gradient)}, adamw_width);
+  dispatch_stats("adamw", master.dtype, [&]<class S>(S) {
+    dispatch_stored<S>("adamw's moments", m.dtype, [&]<class M>(M) {
+      dispatch("adamw's weights", weights ? weights.dtype : master.dtype, [&]<class W>(W) {
+        dispatch_stored<S>("adamw's gradient", gradient.dtype, [&]<class G>(G) {
+          const AdamWArrays<S, M, W, G> arrays{
+              master.ptr<S>(), m.ptr<M>(), v.ptr<M>(), weights ? weights.ptr<W>() : nullptr, gradient.ptr<G>(), n};
+          const std::int64_t a_block = block_threads * (packed ? adamw_width : 1);
+          const auto blocks = static_cast<unsigned>(std::min<std::int64_t>((n + a_block - 1) / a_block, 132 * 8 * 4));
+          const auto run = packed ? adamw_kernel<adamw_width, S, M, W, G> : adamw_kernel<1, S, M, W, G>;
+          run<<<blocks, block_threads, 0, streams_[s]>>>(arrays, scalars.ptr<double>(), options);
+          check_launch("adamw");
+        });
+      });
+    });
+  });
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/// NcclCommunicator: collectives of one group by NCCL, on a stream of their own.
+#pragma once
+
+#include <nccl.h>
+
+#include "device.hpp"
+#include "llmtrain/backend/communicator.hpp"
+
+namespace llmtrain {
+
+/// A batch is one NCCL group on the communicator's stream: it starts after its `ready` event and the batch before it. The
+/// NCCL communicator does not block the host, so that the failure of a peer is seen, and answered by aborting it.
+class NcclCommunicator final : public Communicator {
+ public:
+  /// Collective over the group; the id goes over its MPI communicator. Throws Error(hang) when the others do not come.
+  NcclCommunicator(CudaDevice& device, const Group& group);
+  /// Finishes what is in flight, unless an error came up or is unwinding the stack.
+  ~NcclCommunicator() override;
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  void check();  ///< throws if NCCL has met an error in the background
+
+ private:
+  Event do_submit(std::span<const Op> ops, Event ready) override;
+  void issue(const Op& op) const;
+  void copy_to_itself(const Op& op) const;
+  /// Waits until a call that returned `status` is through; a failure, or too long a wait, breaks the communicator.
+  void settle(ncclResult_t status, const char* call);
+  [[noreturn]] void break_off(const std::string& why);
+
+  CudaDevice& cuda_;
+  Stream stream_;
+  ncclComm_t comm_ = nullptr;
+  bool broken_ = false;
+};
+
+}  // namespace llmtrain

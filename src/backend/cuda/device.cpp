@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Choice of the GPU, streams, events, memory and copies.
+#include "device.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "communicator.hpp"
+#include "llmtrain/base/text.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+constexpr std::size_t mark_count = 4096;  // events in the ring: far more than can be pending
+constexpr std::int64_t staging_bytes = std::int64_t{4} << 20;
+
+int gpu_count() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+int choose_gpu(const CudaOptions& options) {
+  const std::string why = why_no_gpu_here();
+  require(why.empty(), ExitCode::configuration, "run.device cuda: {}; use run.device cpu", why);
+  const int count = gpu_count();
+  if (options.share) return options.local_rank % count;
+  require(options.local_rank < count, ExitCode::configuration,
+          "run.device cuda: {} ranks on this node, but only {} GPU{} visible; start one rank a GPU, or set "
+          "run.share_gpu true (for tests)",
+          options.local_ranks, count, count == 1 ? " is" : "s are");
+  return options.local_rank;
+}
+
+/// NCCL refuses two ranks on one GPU unless it takes them for ranks of different hosts.
+void pose_as_own_host(int local_rank) {
+  const std::string host = fmt::format("llmtrain-shared-gpu-{}", local_rank);
+  setenv("NCCL_HOSTID", host.c_str(), 1);
+}
+
+}  // namespace
+
+std::string why_no_gpu_here() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess) return fmt::format("no GPU can be used: {}", cudaGetErrorString(status));
+  return count == 0 ? "no GPU is visible" : "";
+}
+
+CudaDevice::CudaDevice(const CudaOptions& options) : number_(choose_gpu(options)), shared_(options.share) {
+  if (shared_) pose_as_own_host(options.local_rank);
+  check_cuda(cudaSetDevice(number_), "cudaSetDevice");
+  check_cuda(cudaGetDeviceProperties(&properties_, number_), "cudaGetDeviceProperties");
+  kernels_ = std::make_unique<CudaKernels>(streams_, options.deterministic);
+  if (const char* wanted = std::getenv("LLMTRAIN_PROFILE"); wanted != nullptr && std::strcmp(wanted, "0") != 0) {
+    profile_ = std::make_unique<OperationProfile>(streams_);
+    kernels_->set_observer(profile_.get());
+  }
+  marks_.resize(mark_count);
+  for (Mark& mark : marks_) {
+    check_cuda(cudaEventCreateWithFlags(&mark.event, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  for (Staging& slot : staging_) {
+    check_cuda(cudaHostAlloc(&slot.data, staging_bytes, cudaHostAllocDefault), "cudaHostAlloc");
+    check_cuda(cudaEventCreateWithFlags(&slot.copied, cudaEventDisableTiming), "cudaEventCreate");
+  }
+}
+
+CudaDevice::~CudaDevice() {
+  for (const Mark& mark : marks_) cudaEventDestroy(mark.event);
+  for (const Staging& slot : staging_) {
+    cudaEventDestroy(slot.copied);
+    cudaFreeHost(slot.data);
+  }
+}
+
+std::string CudaDevice::describe() const {
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  return fmt::format("{} (GPU {}{}, sm_{}{}, {} multiprocessors, {}); CUDA {}.{} on a driver for {}.{}",
+                     properties_.name, number_, shared_ ? ", shared" : "", properties_.major, properties_.minor,
+                     properties_.multiProcessorCount,
+                     human_bytes(static_cast<std::int64_t>(properties_.totalGlobalMem)), runtime / 1000,
+                     runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
+}
+
+double CudaDevice::peak_flops(DType precision, std::string* formula) const {
+  struct Peak {
+    const char* name;
+    double bf16, fp32, fp64;  // dense, in TFLOP/s; NVIDIA's data sheets
+  };
+  // Names of parts with lower clocks (PCIe, NVL) do not begin so.
+  constexpr Peak peaks[] = {{"NVIDIA H200", 989.4, 66.9, 66.9},
+                            {"NVIDIA H100 80GB HBM3", 989.4, 66.9, 66.9},
+                            {"NVIDIA A100", 312, 19.5, 19.5}};
+  const std::string name = properties_.name;
+  const bool slower = name.find("NVL") != std::string::npos;
+  double peak = 0;
+  for (const Peak& p : peaks) {
+    if (!name.starts_with(p.name) || slower) continue;
+    peak = 1e12 * (precision == DType::bf16 ? p.bf16 : precision == DType::fp32 ? p.fp32 : p.fp64);
+  }
+  if (formula != nullptr) {
+    *formula = peak > 0 ? fmt::format("{:.1f} TFLOP/s, dense {} of the data sheet for {}", peak / 1e12,
+                                      name_of(precision), name)
+                        : fmt::format("unknown for {} on {}", name_of(precision), name);
+  }
+  return peak;
+}
+
+void CudaDevice::do_observe(OpObserver* observer) {
+  if (profile_ == nullptr) kernels_->set_observer(observer);
+}
+
+Stream CudaDevice::make_stream(const std::string&) { return {this, streams_.add()}; }
+
+Event CudaDevice::do_record(Stream stream) {
+  Mark& mark = marks_[++recorded_ % mark_count];
+  // An Event that is as old as the ring must have happened, for its CUDA event is used again.
+  if (mark.id != 0) check_cuda(cudaEventSynchronize(mark.event), "cudaEventSynchronize");
+  check_cuda(cudaEventRecord(mark.event, streams_[stream]), "cudaEventRecord");
+  mark.id = recorded_;
+  return {this, recorded_};
+}
+
+void CudaDevice::do_wait(Stream stream, Event event) {
+  if (event.device == nullptr) return;
+  const Mark& mark = marks_[event.id % mark_count];
+  if (mark.id != event.id) return;  // happened long ago
+  check_cuda(cudaStreamWaitEvent(streams_[stream], mark.event, 0), "cudaStreamWaitEvent");
+}
+
+// Polled, so that a communicator whose peer has failed ends the wait.
+void CudaDevice::do_synchronize(Stream stream) {
+  while (true) {
+    const cudaError_t status = cudaStreamQuery(streams_[stream]);
+    if (status == cudaSuccess) break;
+    if (status != cudaErrorNotReady) check_cuda(status, "work issued earlier");
+    for (NcclCommunicator* communicator : communicators_) communicator->check();
+    if (shared_) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    } else {
+      std::this_thread::yield();
+    }
+  }
+  if (profile_ != nullptr) profile_->end_step(stream);
+}
+
+void* CudaDevice::allocate(std::int64_t bytes, MemorySpace space) {
+  LLMTRAIN_CHECK(bytes >= 0);
+  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 256));
+  void* pointer = nullptr;
+  const bool pinned = space == MemorySpace::pinned_host;
+  const cudaError_t status = pinned ? cudaHostAlloc(&pointer, size, cudaHostAllocDefault) : cudaMalloc(&pointer, size);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // this error is answered here
+    return nullptr;
+  }
+  check_cuda(status, pinned ? "cudaHostAlloc" : "cudaMalloc");
+  if (pinned) {
+    std::memset(pointer, 0, size);
+  } else {
+    check_cuda(cudaMemset(pointer, 0, size), "cudaMemset");
+    check_cuda(cudaDeviceSynchronize(), "cudaMemset");  // our streams do not wait for the default one
+  }
+  return pointer;
+}
+
+void CudaDevice::release(void* pointer, MemorySpace space) {
+  if (space == MemorySpace::pinned_host) {
+    cudaFreeHost(pointer);
+  } else {
+    cudaFree(pointer);
+  }
+}
+
+void CudaDevice::do_upload(Stream stream, Tensor destination, const void* source) {
+  for (std::int64_t begin = 0; begin < destination.bytes(); begin += staging_bytes) {
+    const auto count = static_cast<std::size_t>(std::min(staging_bytes, destination.bytes() - begin));
+    Staging& slot = staging_[next_staging_++ % staging_.size()];
+    check_cuda(cudaEventSynchronize(slot.copied), "cudaEventSynchronize");  // of its last use
+    std::memcpy(slot.data, static_cast<const char*>(source) + begin, count);
+    check_cuda(cudaMemcpyAsync(static_cast<char*>(destination.data) + begin, slot.data, count, cudaMemcpyHostToDevice,
+                               streams_[stream]),
+               "upload");
+    check_cuda(cudaEventRecord(slot.copied, streams_[stream]), "cudaEventRecord");
+  }
+}
+
+void CudaDevice::do_download(Stream stream, void* destination, Tensor source) {
+  if (source.bytes() == 0) return;
+  check_cuda(cudaMemcpyAsync(destination, source.data, static_cast<std::size_t>(source.bytes()), cudaMemcpyDeviceToHost,
+                             streams_[stream]),
+             "download");
+}
+
+std::unique_ptr<Communicator> CudaDevice::make_communicator(const Group& group, Tensor) {
+  return std::make_unique<NcclCommunicator>(*this, group);
+}
+
+}  // namespace llmtrain

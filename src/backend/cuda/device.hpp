@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/// CudaDevice: one GPU as a Device. Work is queued on CUDA streams; the host waits in synchronize() only.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda/cuda_kernels.hpp"
+#include "llmtrain/backend/device.hpp"
+#include "profile.hpp"
+
+namespace llmtrain {
+
+class NcclCommunicator;
+
+/// Why no GPU can be used; empty if there is one.
+std::string why_no_gpu_here();
+
+class CudaDevice final : public Device {
+ public:
+  /// Takes GPU number local_rank; with `share`, modulo the number of GPUs. Throws Error(configuration) where there are too
+  /// few.
+  explicit CudaDevice(const CudaOptions& options);
+  ~CudaDevice() override;
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  bool executes() const override { return true; }
+  std::string describe() const override;
+  double peak_flops(DType precision, std::string* formula) const override;
+
+  Kernels& kernels() override { return *kernels_; }
+
+  Stream make_stream(const std::string& name) override;
+  void* allocate(std::int64_t bytes, MemorySpace space) override;
+  void release(void* pointer, MemorySpace space) override;
+  std::unique_ptr<Communicator> make_communicator(const Group& group, Tensor workspace) override;
+
+  // What communicators ask of the device; it is the batch that the observer is told of.
+  Event mark(Stream stream) { return do_record(stream); }
+  void follow(Stream stream, Event event) { do_wait(stream, event); }
+  cudaStream_t native(Stream stream) const { return streams_[stream]; }
+  void attach(NcclCommunicator* communicator) { communicators_.push_back(communicator); }
+  void detach(NcclCommunicator* communicator) { std::erase(communicators_, communicator); }
+
+ private:
+  void do_observe(OpObserver* observer) override;
+  Event do_record(Stream stream) override;
+  void do_wait(Stream stream, Event event) override;
+  void do_synchronize(Stream stream) override;
+  void do_upload(Stream stream, Tensor destination, const void* source) override;
+  void do_download(Stream stream, void* destination, Tensor source) override;
+
+  /// CUDA events are used in a ring; `id` is that of the last Event made from one.
+  struct Mark {
+    cudaEvent_t event = nullptr;
+    std::uint64_t id = 0;
+  };
+  /// Pinned memory through which uploads pass, so that the source is free at once and the copy runs by itself.
+  struct Staging {
+    void* data = nullptr;
+    cudaEvent_t copied = nullptr;
+  };
+
+  int number_;  ///< of the GPU on this node
+  bool shared_;
+  cudaDeviceProp properties_{};
+  CudaStreams streams_;
+  std::unique_ptr<CudaKernels> kernels_;
+  std::vector<Mark> marks_;
+  std::uint64_t recorded_ = 0;
+  std::array<Staging, 4> staging_;
+  std::size_t next_staging_ = 0;
+  std::unique_ptr<OperationProfile> profile_;  ///< null unless asked for
+  std::vector<NcclCommunicator*> communicators_;
+};
+
+}  // namespace llmtrain
