@@ -3,7 +3,6 @@
 // timeout: 900
 /// Random small decks in random layouts against one rank in fp64: gradients of step 1, three steps of loss and weights.
 /// FUZZ_SEED and FUZZ_CASES in the environment choose which cases run (default: 200 from seed 1).
-#include <cstdlib>
 #include <numeric>
 
 #include "llmtrain/config/dump.hpp"
@@ -93,7 +92,7 @@ void draw_model(Draw& draw, Case& out) {
     m.qkv_bias = true;
   } else {
     m.qkv_bias = draw.chance(40);
-    m.qk_norm = draw.chance(40);
+    m.qk_norm = draw.chance(40) && m.head_dim > 2;  // a norm of two elements magnifies rounding where both are small
     m.rope.theta = draw.of({100.0, 500000.0});
     if (draw.chance(30)) m.rope.scaling = {4, 1, 4, 8};
   }
@@ -125,7 +124,7 @@ Case draw_case(std::uint64_t seed) {
     deck.data.samples = 3 * deck.schedule.global_batch;
     deck.data.train = {{"random ids", 0}};
     if (draw.chance(30)) out.masked = static_cast<std::int32_t>(draw.below(8));
-    if (fits(deck, out.ranks, true)) return out;
+    if (fits(deck, out.ranks)) return out;
   }
 }
 
@@ -160,11 +159,6 @@ struct Drawn {
         zero[2], zero[3]);
   }
 };
-
-std::int64_t from_environment(const char* name, std::int64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoll(text);
-}
 
 /// True if a step of this rank gathers every storage tensor: what is counted as ZeRO-3 must be it.
 bool gathers_all_weights(const Deck& deck, int ranks, int rank) {

@@ -18,3 +18,19 @@ TEST_CASE("a pairwise cover of all layouts agrees with one rank") {
     check_layouts(job, deck, cover);
   }
 }
+
+TEST_CASE("a head whose logits are made in several chunks") {
+  LayoutJob job;
+  Deck deck = matrix_models().front().deck;
+  deck.precision.compute = Compute::fp32;
+  deck.model.layers = 2;
+  deck.model.seq_len = 40;
+  deck.model.vocab = 90'000;  // 2^25 logits a chunk: 960 tokens are three chunks on one rank, two on each of two
+  const LayoutNumbers reference = job.run(serial(deck), 1, 2);
+  for (const auto& [pipeline, sequence] : {std::pair(1, true), std::pair(2, false)}) {
+    deck.parallel.tensor = 2;
+    deck.parallel.pipeline = pipeline;
+    deck.parallel.sequence = sequence;
+    job.check_agreement(job.run(deck, 2 * pipeline, 2), reference, Agreement::bound);
+  }
+}
