@@ -30,7 +30,7 @@ part() {
 tests() {
   LLMTRAIN_TEST_DEVICE=cuda part kernels.back_ends 100 "$build/tests/test_kernels" '--source-file=*/back_ends.cpp' -d
   LLMTRAIN_TEST_DEVICE=cuda part kernels 200 "$build/tests/test_kernels" '--source-file-exclude=*/back_ends.cpp' -d
-  grep -hE 'TEST CASE|ERROR|what:|INFO|expected|logged|test cases|assertions' "$out"/kernels*.log | head -150
+  grep -hE 'warning|ERROR|expected|logged|test cases|assertions' "$out"/kernels*.log | head -80
 }
 
 memcheck() {
@@ -73,11 +73,11 @@ small() {
   done
 }
 
-# steps_of NAME SECONDS key=value...: times a model on random tokens
+# steps_of NAME SECONDS STEPS key=value...: times a model on random tokens
 steps_of() {
-  local name=$1 limit=$2
-  shift 2
-  part "steps.$name" "$limit" "$build/llmtrain" "$work/random.yaml" "run.dir=$work/$name" "$@"
+  local name=$1 limit=$2 steps=$3
+  shift 3
+  part "steps.$name" "$limit" "$build/llmtrain" "$work/random.yaml" "run.dir=$work/$name" "run.steps=$steps" "$@"
   grep -hE 'device |model |memory|warning|error|mean|by 6 N' "$out/steps.$name.log" | head -20
   grep -E '^step' "$out/steps.$name.log" | tail -n 3
   LLMTRAIN_PROFILE=1 part "profile.$name" "$limit" "$build/llmtrain" "$work/random.yaml" "run.dir=$work/$name.profile" "$@" \
@@ -86,6 +86,11 @@ steps_of() {
 }
 
 steps() {
+  LLMTRAIN_TEST_DEVICE=cuda part attention 60 "$build/tests/test_kernels" '--test-case=attention of model shapes*'
+  if grep -E 'warning|ERROR' "$out/attention.log"; then
+    echo "attention is not as it should be: no times are taken"
+    return
+  fi
   python3 perf/random_tokens.py "$work/random" --vocab 50257 --tokens 6000000
   cat >"$work/random.yaml" <<YAML
 run: {name: random, device: cuda, overwrite: true}
@@ -95,11 +100,10 @@ optimizer: {lr: 1e-4, warmup_steps: 2}
 data: {train: [$work/random], tokenizer: bytes, eval_every: 0, split: "100,0,0"}
 checkpoint: {every: 0}
 YAML
-  steps_of gpt2-124m 100 schedule.micro_batch=64 schedule.global_batch=512 run.steps=20
-  steps_of qwen2.5-1.5b 100 model.preset=qwen2.5-1.5b model.seq_len=1024 schedule.micro_batch=16 schedule.global_batch=64 \
-    run.steps=10
-  steps_of llama3.2-1b 100 model.preset=llama3.2-1b model.seq_len=8192 schedule.micro_batch=2 schedule.global_batch=8 \
-    run.steps=10
+  steps_of gpt2-124m 60 20 schedule.micro_batch=64 schedule.global_batch=512
+  steps_of qwen2.5-1.5b 60 12 model.preset=qwen2.5-1.5b model.seq_len=1024 schedule.micro_batch=16 \
+    schedule.global_batch=64
+  steps_of llama3.2-1b 60 12 model.preset=llama3.2-1b model.seq_len=8192 schedule.micro_batch=2 schedule.global_batch=8
 }
 
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv | tee "$out/gpu.txt"

@@ -22,6 +22,9 @@ void plain_attention_forward(cudaStream_t stream, const AttentionTensors& t, con
 void plain_attention_backward(cudaStream_t stream, const AttentionTensors& t, Tensor delta,
                               const AttentionOptions& options);
 
+/// packed [batch, heads, sequence] = lse [heads, batch * sequence], both fp32.
+void pack_stats(cudaStream_t stream, Tensor packed, Tensor lse, const AttentionShape& shape);
+
 /// Attention of bf16 data as cuDNN graphs, built at the first call of each shape and kept.
 class CudnnAttention {
  public:
@@ -34,8 +37,9 @@ class CudnnAttention {
   bool forward(cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options, Tensor workspace);
   bool backward(cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options, Tensor workspace);
 
-  /// Why the last call was not taken.
+  /// Why the last call was not taken, and whether that was a surprise: by cuDNN's word, not by what is known of it.
   const std::string& refusal() const { return refusal_; }
+  bool surprised() const { return surprised_; }
 
  private:
   struct Graphs;
@@ -45,6 +49,7 @@ class CudnnAttention {
   bool deterministic_;
   std::unique_ptr<Graphs> graphs_;  ///< null where the module was built without cuDNN's frontend
   std::string refusal_;
+  bool surprised_ = false;
 };
 
 }  // namespace llmtrain

@@ -125,13 +125,13 @@ struct CudnnAttention::Graphs {
         .set_dim({key.batch, heads, key.sequence, key.head_dim})
         .set_stride({key.sequence * t.leading, key.head_dim, t.leading, 1});
   }
-  /// lse [heads, tokens] as [batch, heads, sequence, 1].
-  static Tensor_attributes lse_of(const Key& key, const Tensor& lse) {
+  /// Dense [batch, heads, sequence, 1], all that the backward pass takes.
+  static Tensor_attributes packed_lse(const Key& key) {
     return Tensor_attributes()
         .set_uid(lse_uid)
         .set_data_type(fe::DataType_t::FLOAT)
         .set_dim({key.batch, key.heads, key.sequence, 1})
-        .set_stride({key.sequence, lse.leading, 1, 1});
+        .set_stride({key.heads * key.sequence, key.sequence, 1, 1});
   }
 
   /// The causal mask, and the window where there is one.
@@ -167,7 +167,7 @@ struct CudnnAttention::Graphs {
     const auto [d_q, d_k, d_v] = graph.sdpa_backward(
         graph.tensor(heads_of(key, q_uid, key.heads, t.q)), graph.tensor(heads_of(key, k_uid, key.kv_heads, t.k)),
         graph.tensor(heads_of(key, v_uid, key.kv_heads, t.v)), graph.tensor(heads_of(key, out_uid, key.heads, t.out)),
-        graph.tensor(heads_of(key, d_out_uid, key.heads, t.d_out)), graph.tensor(lse_of(key, t.lse)), options);
+        graph.tensor(heads_of(key, d_out_uid, key.heads, t.d_out)), graph.tensor(packed_lse(key)), options);
     place_heads(d_q, key, d_q_uid, key.heads, t.d_q);
     place_heads(d_k, key, d_k_uid, key.kv_heads, t.d_k);
     place_heads(d_v, key, d_v_uid, key.kv_heads, t.d_v);
@@ -185,20 +185,31 @@ CudnnAttention::~CudnnAttention() = default;
 bool CudnnAttention::run(bool backward, cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options,
                          Tensor workspace) {
   refusal_ = known_refusal(t, options);
+  surprised_ = false;
   if (!refusal_.empty()) return false;
+  Tensor lse = t.lse;
+  if (backward) {  // packed at the workspace's beginning
+    const AttentionShape& shape = options.shape;
+    const std::int64_t count = t.lse.numel(), bytes = (count * size_of(DType::fp32) + 255) / 256 * 256;
+    LLMTRAIN_CHECK(workspace.bytes() >= bytes);
+    lse = Tensor::dense(workspace.data, DType::fp32, {shape.batch, shape.heads, shape.sequence});
+    workspace = workspace.flat(bytes, workspace.bytes() - bytes);
+  }
   const Graphs::Built& built = graphs_->of(Key(backward, t, options), t);
   refusal_ = built.refusal;
   if (built.graph != nullptr && built.workspace > workspace.bytes()) {
     refusal_ =
         fmt::format("it needs {} bytes of workspace, the memory plan has {}", built.workspace, workspace.bytes());
   }
-  if (!refusal_.empty()) return false;
+  surprised_ = !refusal_.empty();
+  if (surprised_) return false;
+  if (backward) pack_stats(stream, lse, t.lse, options.shape);
   std::unordered_map<std::int64_t, void*> pointers;
   for (const auto& [uid, tensor] : {std::pair<Uid, const Tensor*>{q_uid, &t.q},
                                     {k_uid, &t.k},
                                     {v_uid, &t.v},
                                     {out_uid, &t.out},
-                                    {lse_uid, &t.lse},
+                                    {lse_uid, &lse},
                                     {d_out_uid, &t.d_out},
                                     {d_q_uid, &t.d_q},
                                     {d_k_uid, &t.d_k},
@@ -223,6 +234,7 @@ CudnnAttention::CudnnAttention(bool deterministic) : deterministic_(deterministi
 CudnnAttention::~CudnnAttention() = default;
 
 bool CudnnAttention::run(bool, cudaStream_t, const AttentionTensors&, const AttentionOptions&, Tensor) {
+  surprised_ = true;
   refusal_ = "this build was made without the headers of cuDNN's frontend (pip install nvidia-cudnn-frontend)";
   return false;
 }

@@ -46,7 +46,7 @@ void CudaKernels::do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b,
 void CudaKernels::warn_of_plain_attention(const AttentionShape& shape) {
   const double pairs = static_cast<double>(shape.batch * shape.heads) * static_cast<double>(shape.sequence) *
                        static_cast<double>(shape.sequence);
-  if (warned_ || pairs < 0x1p26) return;  // small ones are quick either way
+  if (warned_ || (pairs < 0x1p26 && !attention_->surprised())) return;  // small ones are quick either way
   warned_ = true;
   fmt::print(stderr,
              "warning: attention runs in plain kernels, many times slower than cuDNN, which does not take it: {}\n",

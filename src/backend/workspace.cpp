@@ -48,7 +48,7 @@ std::int64_t attention_scores_bytes(const AttentionShape& shape) {
 }
 
 std::int64_t attention_fixed_bytes(const AttentionShape& shape, DType stats) {
-  return 2 * attention_rows(shape) * size_of(stats) + engine_bytes;
+  return 3 * attention_rows(shape) * size_of(stats) + engine_bytes;  // lse, d_out * out, and cuDNN's copy of that
 }
 
 std::int64_t attention_backward_workspace(DeviceKind kind, const AttentionShape& shape, DType stats) {
