@@ -57,7 +57,7 @@ small() {
     for precision in fp32 bf16; do
       for device in cpu cuda; do
         part "small.$family.$precision.$device" 60 "$build/llmtrain" "$deck" "data.train=[$work/small]" \
-          "run.device=$device" "precision.compute=$precision" "run.dir=$work/$family.$precision.$device" run.steps=12 \
+          "run.device=$device" "precision.compute=$precision" "run.dir=$work/$family.$precision.$device" run.steps=24 run.stop_after=12 \
           checkpoint.every=0 data.eval_every=0 model.vocab_multiple=128
         losses "$work/$family.$precision.$device" | tee "$out/losses.$family.$precision.$device"
       done
@@ -68,7 +68,7 @@ small() {
   for zero in 0 1; do  # two ranks on one GPU
     part "small.shared.zero$zero" 90 mpirun --oversubscribe --bind-to none -np 2 "$build/llmtrain" inputs/demo.yaml \
       "data.train=[$work/small]" run.device=cuda run.share_gpu=true precision.compute=fp32 \
-      "run.dir=$work/shared.$zero" run.steps=12 checkpoint.every=0 data.eval_every=0 "parallel.zero=$zero"
+      "run.dir=$work/shared.$zero" run.steps=24 run.stop_after=12 checkpoint.every=0 data.eval_every=0 "parallel.zero=$zero"
     losses "$work/shared.$zero" | tee "$out/losses.shared.zero$zero"
   done
 }

@@ -135,8 +135,9 @@ namespace {
 
 /// Products below this many FLOP take the first proposal: they are over before a choice would pay.
 constexpr double tuned_flops = 1e9;
-constexpr int proposal_count = 16;  // of cuBLASLt, in the order of its estimate
-constexpr int finalists = 4;
+constexpr int proposal_count = 40;  // of cuBLASLt, in the order of its estimate
+constexpr int finalists = 6;
+constexpr int batch = 4;  // products timed together, so that the GPU is as busy and as warm as in a step
 
 bool wants_tuning(bool deterministic) {
   const char* setting = std::getenv("LLMTRAIN_TUNE_GEMM");
@@ -237,8 +238,8 @@ cublasLtMatmulAlgo_t CudaGemm::fastest(const Plan& plan, const GemmKey& key, con
     for (std::size_t i = 0; i < std::min(count, order.size()); ++i) best.push_back(candidates[order[i].second]);
     if (!best.empty()) candidates = std::move(best);
   };
-  keep_best(finalists, 3);
-  keep_best(1, 9);
+  keep_best(finalists, 1);
+  keep_best(1, 5);
   return candidates.front();
 }
 
@@ -247,8 +248,10 @@ double CudaGemm::time(const Plan& plan, const Call& call, const cublasLtMatmulAl
   std::vector<float> times;
   for (int run = 0; run <= runs; ++run) {  // the first is warm-up
     check_cuda(cudaEventRecord(begin_, call.stream), "cudaEventRecord");
-    if (multiply(plan, call, algorithm, result, Write::overwrite) != CUBLAS_STATUS_SUCCESS) {
-      return std::numeric_limits<double>::quiet_NaN();
+    for (int i = 0; i < batch; ++i) {
+      if (multiply(plan, call, algorithm, result, Write::overwrite) != CUBLAS_STATUS_SUCCESS) {
+        return std::numeric_limits<double>::quiet_NaN();
+      }
     }
     check_cuda(cudaEventRecord(end_, call.stream), "cudaEventRecord");
     check_cuda(cudaEventSynchronize(end_), "timing of matrix products");
@@ -257,7 +260,7 @@ double CudaGemm::time(const Plan& plan, const Call& call, const cublasLtMatmulAl
     if (run > 0) times.push_back(milliseconds);
   }
   std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
-  return static_cast<double>(times[static_cast<std::size_t>(runs / 2)]) * 1e-3;
+  return static_cast<double>(times[static_cast<std::size_t>(runs / 2)]) * 1e-3 / batch;
 }
 
 cublasStatus_t CudaGemm::multiply(const Plan& plan, const Call& call, const cublasLtMatmulAlgo_t& algorithm,

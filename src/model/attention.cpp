@@ -72,7 +72,7 @@ void Attention::attend(Context& ctx, const AttentionSaved& saved, const Batch& b
 
 void Attention::finish(Context& ctx, Tensor y, const AttentionSaved& saved,
                        const AttentionParams<Tensor>& weights) const {
-  o_.forward(ctx, y, saved.out, weights.o.weight);
+  o_.forward(ctx, y, saved.out, weights.o.weight, weights.o.bias);
 }
 
 void Attention::backward(Context& ctx, Tensor d_x, const AttentionParams<Gradient>& gradients, Tensor d_y,

@@ -106,12 +106,19 @@ void Block::forward(Context& ctx, const BlockSaved& kept, Tensor x, Tensor delta
   BlockSaved saved = kept;
   complete_attention(frame, saved, batch.count());
   complete_mlp(frame, saved, batch.count());
+  const BlockParams<Tensor> products = of_products(weights, batch);
   norm_.forward(ctx, saved.norm_1, x, delta, weights.norm_1);
-  attention_.forward(ctx, delta_out, saved.attention, saved.norm_1.out, batch, weights.attention, rope);
+  attention_.forward(ctx, delta_out, saved.attention, saved.norm_1.out, batch, products.attention, rope);
   dropout_.forward(ctx, delta_out, weights.attention.o.bias, batch, attention_dropout(layer));
   norm_.forward(ctx, saved.norm_2, saved.norm_1.residual, delta_out, weights.norm_2);
-  mlp_.forward(ctx, delta_out, saved.mlp, saved.norm_2.out, weights.mlp);
+  mlp_.forward(ctx, delta_out, saved.mlp, saved.norm_2.out, products.mlp);
   dropout_.forward(ctx, delta_out, weights.mlp.down.bias, batch, mlp_dropout(layer));
+}
+
+BlockParams<Tensor> Block::of_products(const BlockParams<Tensor>& weights, const Batch& batch) const {
+  BlockParams<Tensor> products = weights;
+  if (dropout_.drops(batch)) products.attention.o.bias = products.mlp.down.bias = {};
+  return products;
 }
 
 void Block::repeat_attention(Context& ctx, const BlockSaved& saved, const BlockSaved& kept, const Batch& batch,
@@ -126,7 +133,7 @@ void Block::repeat_attention(Context& ctx, const BlockSaved& saved, const BlockS
 void Block::repeat_mlp(Context& ctx, const BlockSaved& saved, const BlockSaved& kept, const Batch& batch,
                        const BlockParams<Tensor>& weights, Tensor sum, std::int64_t layer) const {
   if (!kept.norm_2.residual) {
-    attention_.finish(ctx, sum, saved.attention, weights.attention);
+    attention_.finish(ctx, sum, saved.attention, of_products(weights, batch).attention);
     dropout_.forward(ctx, sum, weights.attention.o.bias, batch, attention_dropout(layer));
     norm_.forward(ctx, saved.norm_2, saved.norm_1.residual, sum, weights.norm_2);
   } else if (!kept.norm_2.out) {

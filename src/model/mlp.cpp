@@ -7,7 +7,7 @@ namespace llmtrain {
 void Mlp::forward(Context& ctx, Tensor y, const MlpSaved& saved, Tensor x, const MlpParams<Tensor>& weights) const {
   expand(ctx, saved, x, weights);
   activate(ctx, saved, weights);
-  down_.forward(ctx, y, saved.activated, weights.down.weight);
+  down_.forward(ctx, y, saved.activated, weights.down.weight, weights.down.bias);
 }
 
 void Mlp::expand(Context& ctx, const MlpSaved& saved, Tensor x, const MlpParams<Tensor>& weights) const {

@@ -26,11 +26,13 @@ void ColumnLinear::backward(Context& ctx, Tensor d_x, const LinearParams<Gradien
   ctx.stream.wait(summed);
 }
 
-void RowLinear::forward(Context& ctx, Tensor y, Tensor x, Tensor weight) const {
+void RowLinear::forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias) const {
+  if (ctx.tensor.size == 1) return multiply(ctx, y, x, weight, bias);
   ScratchStack::Frame frame(ctx.scratch, "row linear");
   const Tensor partial = partial_sums(ctx, frame, y, x.rows());
   multiply(ctx, partial, x, weight);
   ctx.stream.wait(sum_partials(ctx, y, partial));
+  if (bias) ctx.kernels.bias_add(ctx.stream, y, y, bias);  // once, not once a rank
 }
 
 void RowLinear::backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x,

@@ -78,6 +78,8 @@ class Block {
                         const BlockParams<Tensor>& weights, Tensor rope) const;
   void repeat_mlp(Context& ctx, const BlockSaved& saved, const BlockSaved& kept, const Batch& batch,
                   const BlockParams<Tensor>& weights, Tensor sum, std::int64_t layer) const;
+  /// The weights of the matrix products: the bias at the end of a branch is added by its dropout, where there is one.
+  BlockParams<Tensor> of_products(const BlockParams<Tensor>& weights, const Batch& batch) const;
   /// The gradient at the end of a branch: that of the stream, through dropout if there is one.
   Tensor branch_gradient(Context& ctx, ScratchStack::Frame& frame, Tensor gradient, const Batch& batch,
                          std::int64_t operation) const;

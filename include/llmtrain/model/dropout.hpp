@@ -19,13 +19,10 @@ class Dropout {
   /// Not in evaluation: such batches have no sample numbers.
   bool drops(const Batch& batch) const { return probability_ > 0 && batch.samples; }
 
-  /// x [rows of the stream, hidden] = dropout(x + bias) in place; the bias may be absent.
+  /// Where drops(): x [rows of the stream, hidden] = dropout(x + bias) in place; the bias may be absent. Elsewhere nothing.
   void forward(Context& ctx, Tensor x, Tensor bias, const Batch& batch, std::int64_t operation) const {
-    if (drops(batch)) {
-      ctx.kernels.bias_dropout(ctx.stream, x, x, bias, batch.samples, key(ctx, batch, operation));
-    } else if (bias) {
-      ctx.kernels.bias_add(ctx.stream, x, x, bias);
-    }
+    if (!drops(batch)) return;
+    ctx.kernels.bias_dropout(ctx.stream, x, x, bias, batch.samples, key(ctx, batch, operation));
   }
   /// Where drops(): d_x = the gradient of x + bias; d_x may alias d_out. Elsewhere that gradient is d_out itself.
   void backward(Context& ctx, Tensor d_x, Tensor d_out, const Batch& batch, std::int64_t operation) const {

@@ -50,10 +50,11 @@ class ColumnLinear : public Linear {
 };
 
 /// Cut by columns of W: of this rank's columns x [tokens, in_local], y is this rank's part of the stream, summed over
-/// the group (o, down). The bias is left to the operation that follows (bias_dropout).
+/// the group (o, down).
 class RowLinear : public Linear {
  public:
-  void forward(Context& ctx, Tensor y, Tensor x, Tensor weight) const;
+  /// `bias` may be left to an operation that follows (bias_dropout).
+  void forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias = {}) const;
   void backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x, Tensor weight) const;
 };
 

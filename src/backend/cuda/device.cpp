@@ -46,6 +46,8 @@ void pose_as_own_host(int local_rank) {
 }  // namespace
 
 std::string why_no_gpu_here() {
+  // Before CUDA starts: with fewer hardware queues than streams, collectives that wait for peers would hold up each other.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) return fmt::format("no GPU can be used: {}", cudaGetErrorString(status));
