@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# A CPU run opens no library of CUDA, and not our module that needs them: the dynamic linker's own list of what it loads.
+# A CPU run opens no library of CUDA, and not our module that needs them, by the dynamic linker's own list.
 import os
 import re
 import sys
