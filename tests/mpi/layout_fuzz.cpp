@@ -44,11 +44,11 @@ void draw_layout(Draw& draw, Case& out) {
   ParallelConfig& p = out.deck.parallel;
   ScheduleConfig& s = out.deck.schedule;
   out.ranks = draw.of({1, 2, 2, 3, 4, 4, 6, 8, 8});
-  p.tensor = draw.chance(30) ? 1 : draw.divisor_of(out.ranks);
+  p.tensor = draw.chance(15) ? 1 : draw.divisor_of(out.ranks);
   p.pipeline = draw.chance(30) ? 1 : draw.divisor_of(out.ranks / p.tensor);
   const int data = out.ranks / (p.tensor * p.pipeline);
   p.shard = draw.chance(30) ? 0 : draw.divisor_of(data);
-  p.sequence = draw.chance(60);
+  p.sequence = draw.chance(80);
   p.zero = static_cast<int>(draw.below(4));
   p.order = draw.of({RankOrder::tp_dp_pp, RankOrder::tp_pp_dp});
   p.prefetch = draw.of<std::int64_t>({0, 300, 5000, 50'000'000});
