@@ -141,7 +141,6 @@ std::pair<HazardChecker::Ranges::iterator, HazardChecker::Ranges::iterator> Haza
 void HazardChecker::read(const Access& access, const Tensor& tensor) {
   const auto [begin, end] = bytes_of(tensor);
   if (begin == end) return;
-  ++accesses_;
   const auto [first, last] = cover(begin, end);
   for (auto at = first; at != last; ++at) {
     require_order(at->second.writer, "written", access, "reads", at->first);
@@ -159,7 +158,6 @@ void HazardChecker::read(const Access& access, const Tensor& tensor) {
 void HazardChecker::write(const Access& access, const Tensor& tensor) {
   const auto [begin, end] = bytes_of(tensor);
   if (begin == end) return;
-  ++accesses_;
   const auto [first, last] = cover(begin, end);
   for (auto at = first; at != last; ++at) {
     require_order(at->second.writer, "written", access, "writes", at->first);

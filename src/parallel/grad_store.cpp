@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Accumulators by chunk or whole, and the reductions that leave for them while backward goes on.
+#include <algorithm>
 #include <limits>
 #include <optional>
 
 #include "bucket_batch.hpp"
+#include "lease_buffer.hpp"
 #include "llmtrain/backend/kernels.hpp"
 #include "llmtrain/parallel/stores.hpp"
 
@@ -18,12 +20,8 @@ GradStore::GradStore(const StoreShape& shape, LeaseSequence opens, MemoryPlan& p
   // A lease's buffer is computed into while that of the lease before it is on its way.
   std::vector<BufferUse> uses;
   for (const int lease : opens_) {
-    std::int64_t elements = 0;
-    for (const int storage : shape.storages_of(lease)) {
-      if (!shape.keeps_whole_gradient(storage)) elements += shape.layout(storage).padded;
-    }
     const auto use = static_cast<int>(uses.size());
-    uses.push_back({elements * size_of(shape.stats), use, use + 1});
+    uses.push_back({lease_buffer_bytes(shape, lease, &StoreShape::keeps_whole_gradient, shape.stats), use, use + 1});
   }
   ring_plan_ = plan_ring(uses);
   if (ring_plan_.bytes > 0) {
@@ -58,13 +56,9 @@ Tensor GradStore::flat(int storage) const {
 }
 
 Tensor GradStore::buffer(int use, std::size_t storage_of_lease) const {
-  const std::vector<int>& storages = shape_.storages_of(opens_[static_cast<std::size_t>(use)]);
-  std::int64_t begin = ring_plan_.offsets[static_cast<std::size_t>(use)];
-  for (std::size_t i = 0; i < storage_of_lease; ++i) {
-    if (!shape_.keeps_whole_gradient(storages[i])) begin += shape_.layout(storages[i]).padded * size_of(shape_.stats);
-  }
-  const std::int64_t elements = shape_.layout(storages[storage_of_lease]).padded;
-  return Tensor::dense(static_cast<std::byte*>(ring_.data) + begin, shape_.stats, {elements});
+  const auto at = static_cast<std::size_t>(use);
+  return in_lease_buffer(shape_, ring_, ring_plan_.offsets[at], opens_[at], storage_of_lease,
+                         &StoreShape::keeps_whole_gradient, shape_.stats);
 }
 
 std::span<const Gradient> GradStore::open(int lease) {
@@ -92,15 +86,19 @@ std::span<const Gradient> GradStore::open(int lease) {
 
 void GradStore::commit(int lease, Stream stream) {
   LLMTRAIN_CHECK(use_ >= 0 && opens_[static_cast<std::size_t>(use_)] == lease);
-  for (const int storage : shape_.storages_of(lease)) --left_[static_cast<std::size_t>(storage)];
-  const Event ready = stream.record();
-  if (shape_.zero > 0) return reduce_chunks(lease, ready);
+  const std::vector<int>& storages = shape_.storages_of(lease);
+  for (const int storage : storages) --left_[static_cast<std::size_t>(storage)];
+  const auto leaves = [&](int storage) {
+    return left_[static_cast<std::size_t>(storage)] == 0 || !shape_.keeps_whole_gradient(storage);
+  };
+  if (std::none_of(storages.begin(), storages.end(), leaves)) return;
+  if (shape_.zero > 0) return reduce_chunks(lease, stream.record());
   if (groups_.data == nullptr) return;
-  BucketBatch batch(*groups_.data, ready, shape_.policy.bucket);
-  for (const int storage : shape_.storages_of(lease)) {
-    if (left_[static_cast<std::size_t>(storage)] == 0) batch.all_reduce(flat(storage));
+  BucketBatch batch(*groups_.data, stream.record(), shape_.policy.bucket);
+  for (const int storage : storages) {
+    if (leaves(storage)) batch.all_reduce(flat(storage));
   }
-  arrivals_.push_back(batch.submit());
+  reduced_ = batch.submit();
 }
 
 void GradStore::reduce_chunks(int lease, Event ready) {
@@ -125,20 +123,19 @@ void GradStore::reduce_chunks(int lease, Event ready) {
     }
     if (last) complete.push_back(storage);
   }
-  const Event arrival = batch.submit();
-  arrivals_.push_back(arrival);
+  reduced_ = batch.submit();
   for (Flight& flight : flights) {
-    flight.arrival = arrival;
+    flight.arrival = reduced_;
     flights_.push_back(flight);
   }
-  sum_over_replicas(complete, arrival);
+  sum_over_replicas(complete, reduced_);
 }
 
 void GradStore::sum_over_replicas(const std::vector<int>& storages, Event ready) {
   if (groups_.replicate == nullptr || storages.empty()) return;
   BucketBatch batch(*groups_.replicate, ready, shape_.policy.bucket);
   for (const int storage : storages) batch.all_reduce(own_chunk(storage));
-  arrivals_.push_back(batch.submit());
+  replicas_summed_ = batch.submit();
 }
 
 /// Adds what reductions of the opens up to `use` brought; their buffers are free on `stream`.
@@ -157,11 +154,13 @@ void GradStore::settle(int use, Stream stream) {
 void GradStore::finish(Stream stream) {
   for (const std::int64_t left : left_) LLMTRAIN_CHECK(left == 0);
   settle(std::numeric_limits<int>::max(), stream);
-  for (const Event arrival : arrivals_) stream.wait(arrival);
-  arrivals_.clear();
+  stream.wait(reduced_);
+  stream.wait(replicas_summed_);
+  reduced_ = replicas_summed_ = {};
   sum_over_holders(stream);
   sum_over_stages(stream);
 }
+
 void GradStore::sum_over_holders(Stream stream) {
   if (groups_.tensor == nullptr) return;
   const Event ready = stream.record();

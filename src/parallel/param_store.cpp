@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bucket_batch.hpp"
+#include "lease_buffer.hpp"
 #include "llmtrain/parallel/stores.hpp"
 #include "llmtrain/params/initialise.hpp"
 
@@ -56,8 +57,8 @@ ParamStore::Pass ParamStore::plan_pass(LeaseSequence leases) const {
   for (int now = 0; now < count; ++now) {
     const auto asked = [&] { return static_cast<int>(uses.size()); };
     const auto ask = [&] {
-      const std::int64_t bytes = shape_.zero < 3 ? 0 : elements(asked()) * size_of(shape_.data);
-      uses.push_back({bytes, now, asked()});
+      const int lease = pass.stays[uses.size()].lease;
+      uses.push_back({lease_buffer_bytes(shape_, lease, &StoreShape::keeps_whole_weights, shape_.data), now, asked()});
     };
     if (asked() == now) {
       ask();
@@ -102,14 +103,11 @@ void ParamStore::gather_ahead() {
 }
 
 Tensor ParamStore::weights(int stay, std::size_t storage_of_lease) const {
-  const std::vector<int>& storages = shape_.storages_of(pass_->stays[static_cast<std::size_t>(stay)].lease);
-  const int storage = storages[storage_of_lease];
+  const auto at = static_cast<std::size_t>(stay);
+  const int lease = pass_->stays[at].lease, storage = shape_.storages_of(lease)[storage_of_lease];
   if (shape_.keeps_whole_weights(storage)) return whole(storage);
-  std::int64_t begin = pass_->ring.offsets[static_cast<std::size_t>(stay)];
-  for (std::size_t i = 0; i < storage_of_lease; ++i) {
-    if (!shape_.keeps_whole_weights(storages[i])) begin += shape_.layout(storages[i]).padded * size_of(shape_.data);
-  }
-  return Tensor::dense(static_cast<std::byte*>(ring_.data) + begin, shape_.data, {shape_.layout(storage).padded});
+  return in_lease_buffer(shape_, ring_, pass_->ring.offsets[at], lease, storage_of_lease,
+                         &StoreShape::keeps_whole_weights, shape_.data);
 }
 
 void ParamStore::gather(int stay) {

@@ -34,6 +34,13 @@ def stopped(job, why):
     return step
 
 
+def saves_are_kept(name):
+    """A save of the last ones that were due (LONG: every 7 steps) is there; how many came before is up to the machine."""
+    made, saves = len(metrics(name)), checkpoints(name)
+    newest = int(saves[-1].removeprefix("step-")) if saves else 0
+    return 0 < newest <= made < newest + 14
+
+
 def stop_by(name, number, whom):
     job = Job(name, *LONG)
     job.wait_for_step(4)
@@ -121,7 +128,7 @@ def by_ending_mpirun(name):
     while any(Path(f"/proc/{rank}").exists() for rank in ranks) and time.monotonic() < end:
         time.sleep(0.05)
     check(not any(Path(f"/proc/{rank}").exists() for rank in ranks), f"{name}: no rank is left behind")
-    check("step-00000007" in checkpoints(name), f"{name}: what was saved is there")
+    check(saves_are_kept(name), f"{name}: what was saved is there")
     return len(metrics(name))
 
 
@@ -166,8 +173,8 @@ def second_signal():
             os.kill(held, signal.SIGCONT)
         except ProcessLookupError:
             pass
-    check("step-00000007" in checkpoints("twice"), "what was saved is there")
-    run(2, "twice", *LONG, "run.stop_after=9")
+    check(saves_are_kept("twice"), "what was saved is there")
+    run(2, "twice", *LONG, f"run.stop_after={len(metrics('twice')) + 2}")
 
 
 def without_saves():

@@ -53,6 +53,7 @@ TEST_CASE("collectives are totalled by group and kind, without MPI and without t
   CHECK(totals.at({"shard", "reduce_scatter"}).bytes == 12000);
   CHECK(totals.at({"shard", "all_gather"}).bytes == 12000);
   CHECK(totals.at({"tp", "send"}).bytes == 40);
+  CHECK(recorder.batches() == std::map<std::string, std::int64_t>{{"shard", 3}, {"tp", 1}});
   CHECK(recorder.notes().size() == 7);
   CHECK(recorder.notes()[1].name == "all_gather");
   CHECK(recorder.notes()[6].writes.empty());

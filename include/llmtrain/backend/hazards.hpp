@@ -36,8 +36,6 @@ class HazardChecker final : public OpObserver {
   void on_wait(Stream stream, Event event) override;
   void on_synchronize(Stream stream) override;
 
-  std::int64_t accesses() const { return accesses_; }  ///< checked so far
-
  private:
   using Clock = std::vector<std::uint64_t>;  ///< by thread; absent entries are 0
   /// Who touched a range, when.
@@ -76,7 +74,6 @@ class HazardChecker final : public OpObserver {
   std::map<std::uint64_t, Clock> events_;  ///< by number: what they carry
   Clock host_;                             ///< what the host has waited for
   Ranges ranges_;
-  std::int64_t accesses_ = 0;
 };
 
 }  // namespace llmtrain

@@ -61,9 +61,7 @@ struct StoreShape {
 
   /// This rank's chunk of a storage's flat array.
   Tensor own_chunk(int storage, Tensor flat) const;
-  /// The part this rank updates: its chunk, or everything under ZeRO-0. The same view of any flat array of the storage.
-  Tensor updated(int storage, Tensor flat) const { return zero == 0 ? flat : own_chunk(storage, flat); }
-  /// First element of updated() in the flat array.
+  /// The part of the flat array that this rank updates, its chunk, or everything under ZeRO-0: first element and number.
   std::int64_t updated_begin(int storage) const;
   std::int64_t updated_elements(int storage) const {
     return zero == 0 ? layout(storage).padded : layout(storage).chunk;
@@ -212,7 +210,9 @@ class GradStore {
   std::vector<bool> touched_;       ///< by storage: has a first contribution this step
   std::vector<Gradient> opened_;
   std::deque<Flight> flights_;
-  std::vector<Event> arrivals_;  ///< of what only finish() waits for: the last one of each group
+  // What finish() waits for: the last batch of each group, for a group completes its batches in order.
+  Event reduced_;  ///< over `data` or `shard`
+  Event replicas_summed_;
 };
 
 }  // namespace llmtrain
