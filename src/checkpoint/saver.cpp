@@ -127,6 +127,17 @@ void publish(const fs::path& aside, const fs::path& folder, bool replace, bool o
   }
 }
 
+/// Renamed first: a kill while files go leaves an unfinished folder, not a damaged checkpoint.
+void remove_step(const fs::path& folder, std::vector<std::string>& notes) {
+  fs::path doomed = folder;
+  doomed += ".tmp." + random_suffix();
+  fault_point("save.prune");
+  durable_rename(folder, doomed);
+  fault_point("save.remove");
+  fs::remove_all(doomed);
+  notes.push_back(fmt::format("removed {}", folder.filename().string()));
+}
+
 /// Removes the oldest steps beyond `keep`. Newer steps than the new one belong to somebody else's plans: they stay.
 void prune(const fs::path& checkpoints_dir, std::int64_t step, const SaveOptions& options,
            std::vector<std::string>& notes) {
@@ -138,15 +149,7 @@ void prune(const fs::path& checkpoints_dir, std::int64_t step, const SaveOptions
     const bool committed = fs::is_regular_file(folder.path / manifest_name);
     const bool spare = folder.step != step && std::ranges::find(spared, name) != spared.end();
     if (folder.step > step || !committed || spare) continue;
-    if (++kept <= options.keep) continue;
-    // Renamed first: a kill while files go leaves an unfinished folder, not a damaged checkpoint.
-    fs::path doomed = folder.path;
-    doomed += ".tmp." + random_suffix();
-    fault_point("save.prune");
-    durable_rename(folder.path, doomed);
-    fault_point("save.remove");
-    fs::remove_all(doomed);
-    notes.push_back(fmt::format("removed {}", name));
+    if (++kept > options.keep) remove_step(folder.path, notes);
   }
 }
 
@@ -284,6 +287,25 @@ SaveResult save_checkpoint(const MpiComm& comm, const fs::path& checkpoints_dir,
   while (!save.advance()) {
   }
   return save.result();
+}
+
+std::vector<std::string> prune_checkpoints(const fs::path& checkpoints_dir, std::int64_t keep) {
+  std::int64_t kept = 0;
+  std::vector<std::string> notes;
+  const std::vector<std::string> damaged = read_damaged(checkpoints_dir);
+  for (const StepFolder& folder : list_step_folders(checkpoints_dir).steps) {
+    const std::string name = folder.path.filename().string();
+    if (std::ranges::find(damaged, name) != damaged.end() || !fs::is_regular_file(folder.path / manifest_name))
+      continue;
+    if (kept < keep) {
+      kept += examine_checkpoint({}, folder.path).problems.empty() ? 1 : 0;
+    } else {
+      remove_step(folder.path, notes);
+    }
+  }
+  require(kept > 0, ExitCode::missing_input, "no checkpoint in {} verifies: nothing is removed",
+          checkpoints_dir.string());
+  return notes;
 }
 
 void check_checkpoint_dir(const MpiComm& comm, const fs::path& checkpoints_dir, std::int64_t bytes) {

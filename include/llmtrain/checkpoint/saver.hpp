@@ -62,6 +62,10 @@ class Save {
 SaveResult save_checkpoint(const MpiComm& comm, const std::filesystem::path& checkpoints_dir,
                            const CheckpointState& state, std::span<const Piece> pieces, const SaveOptions& options);
 
+/// Removes the steps that are older than the newest `keep` of those that verify. Damaged ones stay. Returns a line for
+/// each removed. Throws io_error; missing_input if no step verifies. Local.
+std::vector<std::string> prune_checkpoints(const std::filesystem::path& checkpoints_dir, std::int64_t keep);
+
 /// Makes the folder; every rank writes, renames and removes a probe file in it (cannot_create), and `bytes`, those of all
 /// ranks together, must fit on its disk (io_error). Collective.
 void check_checkpoint_dir(const MpiComm& comm, const std::filesystem::path& checkpoints_dir, std::int64_t bytes = 0);
