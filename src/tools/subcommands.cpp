@@ -17,14 +17,14 @@ constexpr std::array rows{
          "Turn JSON lines into indexed datasets.", false, tool_preprocess},
     Tool{"verify", "DECK [--against 'KEY=VALUE ...'] [--steps K] [--dump FILE.h5] [block.key=value ...]",
          "Compare the layout of a deck with another one, or write the numbers of its first steps.", true, tool_verify},
-    Tool{"checkpoint", "ls|info|verify PATH, diff A B", "Look at checkpoints, prove and compare them.", false,
-         tool_checkpoint},
+    Tool{"checkpoint", "ls|info|verify|index PATH, diff A B, prune PATH --keep N",
+         "Look at checkpoints, prove, compare and prune them.", false, tool_checkpoint},
     Tool{"generate", "CHECKPOINT --prompt TEXT | --prompt-file FILE | --prompt-ids IDS [options]",
          "Continue a prompt, or write its logits.", false, tool_generate},
     Tool{"print-deck", "[DECK [block.key=value ...]]", "Print every key with default and meaning, or a deck resolved.",
          false, tool_print_deck},
-    Tool{"help", "[KEY | BLOCK | COMMAND | exit-codes]", "Explain a key, a block of keys, a command or the exit codes.",
-         false, tool_help},
+    Tool{"help", "[KEY | BLOCK | COMMAND | exit-codes | inject]",
+         "Explain a key, a block of keys, a command, the exit codes or injected faults.", false, tool_help},
 };
 
 constexpr Tool train{"", "DECK [block.key=value ...]", "Train as DECK says.", true, tool_train};
