@@ -13,6 +13,7 @@
 #include <fmt/ranges.h>
 #include <boost/program_options.hpp>
 
+#include "checkpoint_actions.hpp"
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/checkpoint/folders.hpp"
 #include "llmtrain/checkpoint/geometry.hpp"
@@ -31,6 +32,9 @@ constexpr const char* usage =
     "       llmtrain checkpoint verify PATH   read every byte and compare it with its digest\n"
     "       llmtrain checkpoint diff A B      compare the tensors of two steps; exit 1 if they differ\n"
     "       llmtrain checkpoint index PATH    write checkpoint.h5 (virtual datasets) again\n"
+    "       llmtrain checkpoint export PATH FOLDER          write a step as a Hugging Face model [--help]\n"
+    "       llmtrain checkpoint import FOLDER CHECKPOINTS   make a step 0 of a Hugging Face model [--help]\n"
+    "       llmtrain checkpoint consolidate PATH FILE       write a step's weights into one 16-bit file [--help]\n"
     "PATH is a step folder, or a checkpoints folder: its newest step, or for ls and verify all of its steps.\n";
 
 constexpr std::int64_t window = std::int64_t{1} << 20;  // elements compared at once
@@ -65,7 +69,8 @@ Request parse(std::span<const std::string> args) {
     fail(ExitCode::usage, "checkpoint: {}; see llmtrain checkpoint --help", error.what());
   }
   if (command.help) return command;
-  require(!command.paths.empty(), ExitCode::usage, "checkpoint: say ls, info, verify, diff or index");
+  require(!command.paths.empty(), ExitCode::usage,
+          "checkpoint: say ls, info, verify, diff, index, export, import or consolidate");
   command.action = command.paths.front();
   command.paths.erase(command.paths.begin());
   const std::size_t count = command.action == "diff" ? 2 : 1;
@@ -291,6 +296,9 @@ int index(const std::string& path) {
 }  // namespace
 
 int tool_checkpoint(const MpiComm&, Arguments args) {
+  if (!args.empty() && args[0] == "export") return checkpoint_export(args.subspan(1));
+  if (!args.empty() && args[0] == "import") return checkpoint_import(args.subspan(1));
+  if (!args.empty() && args[0] == "consolidate") return checkpoint_consolidate(args.subspan(1));
   const Request command = parse(args);
   if (command.help) {
     fmt::print("{}", usage);
@@ -302,7 +310,9 @@ int tool_checkpoint(const MpiComm&, Arguments args) {
   if (command.action == "verify") return verify(path);
   if (command.action == "diff") return diff(path, command.paths[1]);
   if (command.action == "index") return index(path);
-  fail(ExitCode::usage, "checkpoint: unknown action '{}'; use ls, info, verify, diff or index", command.action);
+  fail(ExitCode::usage,
+       "checkpoint: unknown action '{}'; use ls, info, verify, diff, index, export, import or consolidate",
+       command.action);
 }
 
 }  // namespace llmtrain
