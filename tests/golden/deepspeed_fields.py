@@ -120,7 +120,7 @@ def main():
     if missing and "--write" in sys.argv:
         with open(LIST, "a", encoding="utf-8") as out:
             out.writelines(f"{field} ?\n" for field in missing)
-    sys.exit(1 if missing else 0)
+    sys.exit(1 if missing and "--write" not in sys.argv else 0)
 
 
 if __name__ == "__main__":
