@@ -23,6 +23,8 @@ constexpr std::array rows{
          "Continue a prompt, or write its logits.", false, tool_generate},
     Tool{"print-deck", "[DECK [block.key=value ...]]", "Print every key with default and meaning, or a deck resolved.",
          false, tool_print_deck},
+    Tool{"import", "deepspeed FILE.json | megatron -- SCRIPT | COMMAND LINE",
+         "Make a commented deck from the input of DeepSpeed or Megatron-LM.", false, tool_import},
     Tool{"help", "[KEY | BLOCK | COMMAND | exit-codes | inject]",
          "Explain a key, a block of keys, a command, the exit codes or injected faults.", false, tool_help},
 };
