@@ -4,6 +4,7 @@
 
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/base/text.hpp"
+#include "llmtrain/memory/remedy.hpp"
 
 namespace llmtrain {
 
@@ -14,6 +15,23 @@ MemorySpace space_of(Segment segment) {
 }
 
 }  // namespace
+
+const char* remedy(Segment segment) {
+  switch (segment) {
+    case Segment::params:
+      return "raise parallel.zero to 3, parallel.tensor or parallel.pipeline, or lower model.layers or model.hidden";
+    case Segment::master:
+    case Segment::moments: return "raise parallel.zero to at least 1, or use more ranks";
+    case Segment::grads: return "raise parallel.zero to at least 2, or parallel.tensor or parallel.pipeline";
+    case Segment::activations:
+    case Segment::scratch:
+      return "lower schedule.micro_batch or model.seq_len, set schedule.recompute to selective or block, or raise "
+             "parallel.tensor";
+    case Segment::comm: return "lower parallel.prefetch, parallel.max_live or parallel.bucket";
+    case Segment::host: return "run fewer ranks a node, or lower schedule.micro_batch or model.seq_len";
+  }
+  return "";
+}
 
 Arena::Arena(Device& device, const MemoryPlan& plan) : device_(device), plan_(plan) {
   for (int s = 0; s < segment_count; ++s) {

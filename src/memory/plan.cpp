@@ -28,23 +28,6 @@ const char* name_of(Segment segment) {
   return "?";
 }
 
-const char* remedy(Segment segment) {
-  switch (segment) {
-    case Segment::params:
-      return "raise parallel.zero to 3, parallel.tensor or parallel.pipeline, or lower model.layers or model.hidden";
-    case Segment::master:
-    case Segment::moments: return "raise parallel.zero to at least 1, or use more ranks";
-    case Segment::grads: return "raise parallel.zero to at least 2, or parallel.tensor or parallel.pipeline";
-    case Segment::activations:
-    case Segment::scratch:
-      return "lower schedule.micro_batch or model.seq_len, set schedule.recompute to selective or block, or raise "
-             "parallel.tensor";
-    case Segment::comm: return "lower parallel.prefetch, parallel.max_live or parallel.bucket";
-    case Segment::host: return "run fewer ranks a node, or lower schedule.micro_batch or model.seq_len";
-  }
-  return "";
-}
-
 std::int64_t aligned_bytes(DType dtype, std::span<const std::int64_t> shape) {
   constexpr std::int64_t limit = std::int64_t{1} << 62;
   std::int64_t bytes = size_of(dtype);

@@ -206,7 +206,8 @@ Calibration calibrate(const MpiComm& world, Device& device, const std::string& n
                          world.size() > 1 ? "s at once" : "");
   h.efficiency.clear();
   h.bandwidth = 0;
-  for (const DType dtype : {DType::bf16, DType::fp32, DType::fp64}) rate_for(h.peak, dtype) = device.peak_flops(dtype, nullptr);
+  for (const DType dtype : {DType::bf16, DType::fp32, DType::fp64})
+    rate_for(h.peak, dtype) = device.peak_flops(dtype, nullptr);
   Samples samples;
   for (const Model& model : calibration_models) {
     const Deck deck = deck_of(model, 1);

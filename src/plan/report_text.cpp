@@ -6,6 +6,7 @@
 
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/driver/layout_run.hpp"
+#include "llmtrain/memory/remedy.hpp"
 #include "llmtrain/metrics/flops.hpp"
 #include "llmtrain/plan/report.hpp"
 

@@ -44,7 +44,8 @@ std::string difference(const StepTimes& best, const StepTimes& other) {
       {other.bubble * other.seconds - best.bubble * best.seconds, "bubble"}};
   std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::string text;
-  for (const auto& [seconds, what] : parts) text += fmt::format("{}{} {:+.3g} s", text.empty() ? "" : ", ", what, seconds);
+  for (const auto& [seconds, what] : parts)
+    text += fmt::format("{}{} {:+.3g} s", text.empty() ? "" : ", ", what, seconds);
   return text;
 }
 
@@ -66,7 +67,8 @@ std::string reasons(const Search& search) {
 
 std::string search_text(const Search& search, const Deck& deck, int ranks, const Hardware& hardware, int rows) {
   std::string text = fmt::format(
-      "{} layouts of {} ranks of {} planned, {} too large, {} not looked at because they save memory that is not needed; "
+      "{} layouts of {} ranks of {} planned, {} too large, {} not looked at because they save memory that is not "
+      "needed; "
       "every time is a prediction\n",
       search.tried, ranks, hardware.name, search.too_large, search.slower);
   if (search.ranked.empty()) return text;

@@ -46,10 +46,11 @@ int tool_calibrate(const MpiComm& world, Arguments arguments) {
   const Calibration found = calibrate(world, *device, request.name, request.repeats);
   agree_on_root(world, [&] { atomic_write(request.output, to_yaml(found.hardware)); });
   if (world.rank() != 0) return 0;
-  fmt::print("{}: {}\nwrote {}; its predictions of steps it was not made from, against the sum of their operations' fastest "
-             "times:\n{:<42} {:>6} {:>13} {:>13} {:>8}\n",
-             found.hardware.name, found.hardware.source, request.output, "model", "ranks", "predicted, ms",
-             "measured, ms", "off");
+  fmt::print(
+      "{}: {}\nwrote {}; its predictions of steps it was not made from, against the sum of their operations' fastest "
+      "times:\n{:<42} {:>6} {:>13} {:>13} {:>8}\n",
+      found.hardware.name, found.hardware.source, request.output, "model", "ranks", "predicted, ms", "measured, ms",
+      "off");
   for (const StepCheck& c : found.checks) {
     fmt::print("{:<42} {:>6} {:>13.2f} {:>13.2f} {:>+7.1f}%\n", c.deck, c.ranks, 1e3 * c.predicted, 1e3 * c.measured,
                100 * (c.predicted / c.measured - 1));

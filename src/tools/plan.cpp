@@ -118,8 +118,8 @@ int tool_plan(const MpiComm&, Arguments arguments) {
   if (!request) return 0;
   const Hardware hardware = hardware_of(*request, read_deck(request->deck, request->overrides));
   const int ranks = request->ranks > 0 ? request->ranks : request->nodes * hardware.ranks_a_node;
-  const Deck deck = resolve(deck_of(*request, request->search ? 0 : ranks), 0,
-                            hardware.gpu ? DeviceKind::cuda : DeviceKind::cpu);
+  const Deck deck =
+      resolve(deck_of(*request, request->search ? 0 : ranks), 0, hardware.gpu ? DeviceKind::cuda : DeviceKind::cpu);
   if (request->search) return print_search(*request, deck, ranks, hardware);
   const LayoutPlan plan = plan_layout(deck, ranks, hardware, PlanDepth::whole);
   fmt::print("{}", request->json ? plan_json(plan) + "\n" : plan_text(plan, request->deck));

@@ -19,7 +19,9 @@ class LonelyDevice final : public Device {
   DeviceKind kind() const override { return cpu_->kind(); }
   bool executes() const override { return true; }
   std::string describe() const override { return cpu_->describe(); }
-  double peak_flops(DType precision, std::string* formula) const override { return cpu_->peak_flops(precision, formula); }
+  double peak_flops(DType precision, std::string* formula) const override {
+    return cpu_->peak_flops(precision, formula);
+  }
   Kernels& kernels() override { return cpu_->kernels(); }
   Stream make_stream(const std::string& name) override { return {this, cpu_->make_stream(name).id}; }
   void* allocate(std::int64_t bytes, MemorySpace space) override {
@@ -109,8 +111,8 @@ TEST_CASE("predicted bytes are the allocated ones on every rank of every kind of
 
 TEST_CASE("a step stretched from a few micro-batches is the whole step") {
   const Deck model = matrix_models().front().deck;
-  for (const auto& [kind, chunks] :
-       {std::pair(ScheduleKind::one_f_one_b, 1), std::pair(ScheduleKind::gpipe, 1), std::pair(ScheduleKind::interleaved, 2)}) {
+  for (const auto& [kind, chunks] : {std::pair(ScheduleKind::one_f_one_b, 1), std::pair(ScheduleKind::gpipe, 1),
+                                     std::pair(ScheduleKind::interleaved, 2)}) {
     for (int zero = 0; zero <= 3; ++zero) {
       CAPTURE(zero);
       Deck deck = model;
@@ -142,7 +144,14 @@ TEST_CASE("a step stretched from a few micro-batches is the whole step") {
 
 TEST_CASE("ZeRO's formulas hold for 70B, padding aside") {
   Deck deck;
-  deck.model = {.layers = 80, .hidden = 8192, .heads = 64, .kv_heads = 8, .head_dim = 128, .ffn = 28672, .seq_len = 8192, .vocab = 128256};
+  deck.model = {.layers = 80,
+                .hidden = 8192,
+                .heads = 64,
+                .kv_heads = 8,
+                .head_dim = 128,
+                .ffn = 28672,
+                .seq_len = 8192,
+                .vocab = 128256};
   deck.model.vocab_multiple = 128;
   deck.parallel.persistence = 0;
   deck.schedule.micro_batch = 1;

@@ -18,9 +18,6 @@ inline constexpr int segment_count = 8;
 
 const char* name_of(Segment segment);
 
-/// What makes a segment smaller, as deck keys: "raise parallel.zero to ...".
-const char* remedy(Segment segment);
-
 /// Alignment of every slot, in bytes.
 inline constexpr std::int64_t memory_alignment = 256;
 

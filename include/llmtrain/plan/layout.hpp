@@ -38,8 +38,8 @@ struct LayoutPlan {
   Hardware hardware;
   std::vector<RankClass> classes{};
   StepTimes times{};
-  double flops_a = 0, flops_b = 0;  ///< of a step on all ranks, by both conventions
-  std::int64_t tokens = 0;          ///< of a step
+  double flops_a = 0, flops_b = 0;    ///< of a step on all ranks, by both conventions
+  std::int64_t tokens = 0;            ///< of a step
   std::vector<std::string> checks{};  ///< what was proved on the way
   bool fits = true;
 
