@@ -67,15 +67,6 @@ void CpuKernels::do_step_scalars(Stream, Tensor scalars, Tensor totals, const St
 
 namespace {
 
-/// Calls f with a value of the type of what is stored beside masters of type S: the same, or bf16.
-template <class S, class F>
-void dispatch_stored(const char* operand, DType dtype, F&& f) {
-  if (dtype == DType::bf16) return f(Bf16{});
-  require(dtype == dtype_of<S>, ExitCode::internal, "internal error: {} on the CPU are {} or bf16, not {}", operand,
-          name_of(dtype_of<S>), name_of(dtype));
-  f(S{});
-}
-
 /// The arrays of one update; `weights` may be null.
 template <class S, class M, class W, class G>
 struct AdamWArrays {

@@ -100,15 +100,6 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-/// Calls f with a value of the type of what is stored beside masters of type S: the same, or bf16.
-template <class S, class F>
-void dispatch_stored(const char* operand, DType dtype, F&& f) {
-  if (dtype == DType::bf16) return f(Bf16{});
-  require(dtype == dtype_of<S>, ExitCode::internal, "internal error: {} on the GPU are {} or bf16, not {}", operand,
-          name_of(dtype_of<S>), name_of(dtype));
-  f(S{});
-}
-
 /// One access of 4 elements is 16 bytes of fp32; the narrow arrays beside it are then read 8 bytes at a time.
 constexpr int adamw_width = 4;
 
