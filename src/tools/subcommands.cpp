@@ -15,6 +15,10 @@ namespace {
 constexpr std::array rows{
     Tool{"preprocess", "--input FILE... --output-prefix P --tokenizer bytes [options]",
          "Turn JSON lines into indexed datasets.", false, tool_preprocess},
+    Tool{"plan", "DECK --ranks N [--gpu NAME | --hardware FILE] [--json | --search] [block.key=value ...]",
+         "Say what a deck needs on a cluster, and how fast it would be, without either.", false, tool_plan},
+    Tool{"calibrate", "[--output FILE] [--name NAME] [--threads N]",
+         "Measure this machine's processor and network for plan --hardware.", true, tool_calibrate},
     Tool{"verify", "DECK [--against 'KEY=VALUE ...'] [--steps K] [--dump FILE.h5] [block.key=value ...]",
          "Compare the layout of a deck with another one, or write the numbers of its first steps.", true, tool_verify},
     Tool{"checkpoint", "ls|info|verify|index PATH, diff A B, prune PATH, export|import|consolidate FROM TO",
