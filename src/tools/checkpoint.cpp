@@ -14,6 +14,7 @@
 #include <fmt/ranges.h>
 #include <boost/program_options.hpp>
 
+#include "checkpoint_actions.hpp"
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/checkpoint/folders.hpp"
 #include "llmtrain/checkpoint/geometry.hpp"
@@ -51,12 +52,29 @@ struct Action {
 
 std::span<const Action> actions();
 
+/// Actions with options and help of their own.
+struct Exchange {
+  const char* name;
+  const char* arguments;
+  const char* meaning;
+  int (*run)(Arguments arguments);
+};
+
+constexpr std::array exchanges{
+    Exchange{"export", "PATH FOLDER", "write a step as a Hugging Face model [--help]", checkpoint_export},
+    Exchange{"import", "FOLDER CHECKPOINTS", "make a step 0 of a Hugging Face model [--help]", checkpoint_import},
+    Exchange{"consolidate", "PATH FILE", "write a step's weights into one 16-bit file [--help]",
+             checkpoint_consolidate},
+};
+
 std::string usage() {
   std::string text;
-  for (const Action& action : actions()) {
+  const auto add = [&](const auto& action) {
     text += fmt::format("{} llmtrain checkpoint {:<26} {}\n", text.empty() ? "usage:" : "      ",
                         fmt::format("{} {}", action.name, action.arguments), action.meaning);
-  }
+  };
+  for (const Action& action : actions()) add(action);
+  for (const Exchange& exchange : exchanges) add(exchange);
   return text +
          "PATH is a step folder, or a checkpoints folder: its newest step, or for ls and verify all of its steps.\n";
 }
@@ -84,6 +102,7 @@ const Action* parse(std::span<const std::string> args, Request& request) {
   if (help) return nullptr;
   std::vector<std::string> names;
   for (const Action& action : actions()) names.emplace_back(action.name);
+  for (const Exchange& exchange : exchanges) names.emplace_back(exchange.name);
   const std::string known = fmt::format("{}", fmt::join(names, ", "));
   require(!words.empty(), ExitCode::usage, "checkpoint: an action is needed: {}", known);
   const auto found = std::ranges::find(actions(), words.front(), &Action::name);
@@ -361,6 +380,9 @@ std::span<const Action> actions() { return table; }
 }  // namespace
 
 int tool_checkpoint(const MpiComm&, Arguments args) {
+  for (const Exchange& exchange : exchanges) {
+    if (!args.empty() && args[0] == exchange.name) return exchange.run(args.subspan(1));
+  }
   Request request;
   const Action* const action = parse(args, request);
   if (action != nullptr) return action->run(request);

@@ -23,6 +23,9 @@
 
 namespace llmtrain {
 
+/// Types of weights, masters, gradients and moments by `precision`.
+StoreTypes store_types(const PrecisionConfig& precision);
+
 /// One rank of a layout.
 struct Place {
   Topology topology;
