@@ -2,15 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compares the program with an independent implementation of the models in NumPy (tests/golden/*.py), and checks that the
 # golden numbers which CI compares with are still that implementation's.
-# usage: oracles.sh [--write] [FOLDER]; --write writes the golden numbers (tests/golden/*.json) instead.
+# usage: oracles.sh [--write | --huggingface] [FOLDER]; --write writes the golden numbers (tests/golden/*.json) instead.
+# --huggingface exchanges models with PyTorch and transformers 5 and 4 instead, and compares logits, losses and gradients
+# (tests/golden/huggingface.py); its packages take 6 GB.
 # FOLDER, else $LLMTRAIN_ORACLES, else ~/.cache/llmtrain-oracles: a Python environment with numpy and h5py, made once,
 # outside the source tree.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 write=()
+huggingface=false
 if [[ ${1-} == --write ]]; then
   write=(--write)
+  shift
+elif [[ ${1-} == --huggingface ]]; then
+  huggingface=true
   shift
 fi
 folder=${1:-${LLMTRAIN_ORACLES:-${XDG_CACHE_HOME:-$HOME/.cache}/llmtrain-oracles}}
@@ -27,5 +33,14 @@ fi
 
 export PYTHONDONTWRITEBYTECODE=1
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1  # tiny matrices
+if $huggingface; then
+  packages=$folder/transformers4  # in front of the environment's own
+  "$python" -c 'import torch, safetensors; from transformers import LlamaForCausalLM' 2>/dev/null ||
+    "$python" -m pip install --quiet torch 'transformers>=5' safetensors
+  [[ -d $packages ]] || "$python" -m pip install --quiet --no-deps --target "$packages" 'transformers<5' \
+    'huggingface-hub<1' 'tokenizers<0.23' requests urllib3 idna certifi charset-normalizer
+  "$python" tests/golden/huggingface.py ./llmtrain
+  PYTHONPATH=$packages exec "$python" tests/golden/huggingface.py ./llmtrain --no-training
+fi
 "$python" tests/golden/golden.py "${write[@]}"
 ((${#write[@]} > 0)) || "$python" tests/golden/compare.py ./llmtrain
