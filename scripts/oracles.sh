@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Compares the program with an independent implementation of the models in NumPy (tests/golden/*.py), and checks that the
-# golden numbers which CI compares with are still that implementation's.
+# golden numbers which CI compares with are still that implementation's; and the list of DeepSpeed's keys that the importer
+# knows (tests/golden/deepspeed_keys.txt) with DeepSpeed's own source.
 # usage: oracles.sh [--write | --huggingface] [FOLDER]; --write writes the golden numbers (tests/golden/*.json) instead.
 # --huggingface exchanges models with PyTorch and transformers 5 and 4 instead, and compares logits, losses and gradients
 # (tests/golden/huggingface.py); its packages take 6 GB.
@@ -42,5 +43,14 @@ if $huggingface; then
   "$python" tests/golden/huggingface.py ./llmtrain
   PYTHONPATH=$packages exec "$python" tests/golden/huggingface.py ./llmtrain --no-training
 fi
+
+if [[ ! -d $folder/deepspeed/deepspeed ]]; then
+  echo "oracles: getting DeepSpeed's source, to be read only, into $folder/deepspeed"
+  mkdir -p "$folder/deepspeed"
+  "$python" -m pip download --quiet --no-deps --no-binary :all: --dest "$folder/deepspeed" deepspeed
+  tar -xzf "$folder"/deepspeed/deepspeed-*.tar.gz -C "$folder/deepspeed" --strip-components=1
+fi
+
+"$python" tests/golden/deepspeed_fields.py "$folder/deepspeed/deepspeed" ${write[@]+"${write[@]}"}
 "$python" tests/golden/golden.py "${write[@]}"
 ((${#write[@]} > 0)) || "$python" tests/golden/compare.py ./llmtrain
