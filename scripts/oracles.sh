@@ -3,15 +3,21 @@
 # Compares the program with an independent implementation of the models in NumPy (tests/golden/*.py), and checks that the
 # golden numbers which CI compares with are still that implementation's; and the list of DeepSpeed's keys that the importer
 # knows (tests/golden/deepspeed_keys.txt) with DeepSpeed's own source.
-# usage: oracles.sh [--write] [FOLDER]; --write writes the golden numbers (tests/golden/*.json) instead.
+# usage: oracles.sh [--write | --huggingface] [FOLDER]; --write writes the golden numbers (tests/golden/*.json) instead.
+# --huggingface exchanges models with PyTorch and transformers 5 and 4 instead, and compares logits, losses and gradients
+# (tests/golden/huggingface.py); its packages take 6 GB.
 # FOLDER, else $LLMTRAIN_ORACLES, else ~/.cache/llmtrain-oracles: a Python environment with numpy and h5py, made once,
 # outside the source tree.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 write=()
+huggingface=false
 if [[ ${1-} == --write ]]; then
   write=(--write)
+  shift
+elif [[ ${1-} == --huggingface ]]; then
+  huggingface=true
   shift
 fi
 folder=${1:-${LLMTRAIN_ORACLES:-${XDG_CACHE_HOME:-$HOME/.cache}/llmtrain-oracles}}
@@ -26,6 +32,18 @@ if ! "$python" -c 'import numpy, h5py' 2>/dev/null; then
   "$python" -m pip install --quiet numpy h5py
 fi
 
+export PYTHONDONTWRITEBYTECODE=1
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1  # tiny matrices
+if $huggingface; then
+  packages=$folder/transformers4  # in front of the environment's own
+  "$python" -c 'import torch, safetensors; from transformers import LlamaForCausalLM' 2>/dev/null ||
+    "$python" -m pip install --quiet torch 'transformers>=5' safetensors
+  [[ -d $packages ]] || "$python" -m pip install --quiet --no-deps --target "$packages" 'transformers<5' \
+    'huggingface-hub<1' 'tokenizers<0.23' requests urllib3 idna certifi charset-normalizer
+  "$python" tests/golden/huggingface.py ./llmtrain
+  PYTHONPATH=$packages exec "$python" tests/golden/huggingface.py ./llmtrain --no-training
+fi
+
 if [[ ! -d $folder/deepspeed/deepspeed ]]; then
   echo "oracles: getting DeepSpeed's source, to be read only, into $folder/deepspeed"
   mkdir -p "$folder/deepspeed"
@@ -33,8 +51,6 @@ if [[ ! -d $folder/deepspeed/deepspeed ]]; then
   tar -xzf "$folder"/deepspeed/deepspeed-*.tar.gz -C "$folder/deepspeed" --strip-components=1
 fi
 
-export PYTHONDONTWRITEBYTECODE=1
-export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1  # tiny matrices
 "$python" tests/golden/deepspeed_fields.py "$folder/deepspeed/deepspeed" ${write[@]+"${write[@]}"}
 "$python" tests/golden/golden.py "${write[@]}"
 ((${#write[@]} > 0)) || "$python" tests/golden/compare.py ./llmtrain

@@ -8,7 +8,6 @@
 
 #include "checkpoint_actions.hpp"
 #include "llmtrain/base/digest.hpp"
-#include "llmtrain/base/files.hpp"
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/checkpoint/folders.hpp"
 #include "llmtrain/checkpoint/huggingface.hpp"
@@ -109,7 +108,6 @@ int checkpoint_import(Arguments arguments) {
   require(list_step_folders(request.target).steps.empty(), ExitCode::cannot_create,
           "{} holds the checkpoints of a run already: name another folder", request.target);
   const HuggingFaceFolder folder(request.folder);
-  make_directories(request.target);
   const ImportedState state(folder, deck.model, stats_dtype(deck.precision.compute), request.target);
   const SaveResult saved =
       save_checkpoint(MpiComm{}, request.target, initial_state(deck, *tokenizer), state.pieces(), {});
