@@ -144,7 +144,8 @@ def deepspeed():
         "parallel.bucket": "16000000", "parallel.prefetch": str(3584 * 3584 * 9 // 10), "parallel.persistence": "35840",
         "parallel.max_live": "2000000000", "precision.compute": "bf16", "precision.gradients": "bf16",
         "optimizer.lr": "3e-4", "optimizer.min_lr": "3e-8", "optimizer.betas": "[0.9, 0.95]",
-        "optimizer.eps": "1e-8", "optimizer.warmup": "log", "optimizer.warmup_steps": "500", "optimizer.schedule": "cosine", "run.steps": "20000",
+        "optimizer.eps": "1e-8", "optimizer.warmup": "log", "optimizer.warmup_steps": "500",
+        "optimizer.schedule": "cosine", "run.steps": "20000",
         "schedule.recompute": "block", "output.log_every": "10", "model.preset": "qwen2.5-7b"})
     mentions("deepspeed", lists["Not supported"], "zero_optimization.offload_optimizer.device \"cpu\"")
     mentions("deepspeed", lists["Not applicable"], "overlap_comm", "stage3_max_reuse_distance", "sub_group_size",
@@ -196,7 +197,8 @@ def defaults():
     result = call("import", "megatron", "--ranks", "4", "--", *line)
     expect("defaults", result.stdout, {
         "model.family": "gpt", "model.kv_heads": "4", "model.ffn": "384", "model.qkv_bias": "true",
-        "model.tied": "true", "model.activation": "gelu_tanh", "model.positions": "learned", "model.dropout": "0.1", "model.norm_eps": "1e-5",
+        "model.tied": "true", "model.activation": "gelu_tanh", "model.positions": "learned",
+        "model.dropout": "0.1", "model.norm_eps": "1e-5",
         "parallel.zero": "0", "parallel.sequence": "false", "schedule.global_batch": "8", "schedule.recompute": "none",
         "optimizer.betas": "[0.9, 0.999]", "optimizer.weight_decay": "0.01", "optimizer.schedule": "linear",
         "optimizer.warmup_steps": "0", "optimizer.min_lr": "0", "optimizer.clip": "1", "precision.compute": "fp32",
@@ -222,7 +224,7 @@ def errors():
     check("no command" in result.stderr, "a script without Megatron")
     result = call("import", "megatron", "--ranks", "1", "--", "--num-layers", "2", "--hidden-size", "100",
                   "--num-attention-heads", "3", "--lr", "1", "--micro-batch-size", "1", code=78)
-    check("not divisible" in result.stderr and "heads: 3" in result.stdout, "an impossible deck is written, and told so")
+    check("not divisible" in result.stderr and "heads: 3" in result.stdout, "an impossible deck is written and named")
 
 
 prepare()
