@@ -25,8 +25,6 @@ const std::vector<Refusal>& refusals() {
       {"data.train", [](const D& d, int) { return d.data.train.size() > 1; }, "a blend of several sets; name one"},
       {"data.order", [](const D& d, int) { return d.data.order != SampleOrder::megatron; }, "use data.order megatron"},
       {"data.document_mask", [](const D& d, int) { return d.data.document_mask; }, "set it false"},
-      {"data.tokenizer", [](const D& d, int) { return d.data.tokenizer.file != "bytes"; }, "use data.tokenizer bytes"},
-      {"checkpoint.async", [](const D& d, int) { return d.checkpoint.async; }, "set it false"},
   };
   return rows;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "llmtrain/backend/workspace.hpp"
+#include "llmtrain/driver/state.hpp"
 #include "llmtrain/parallel/groups.hpp"
 
 namespace llmtrain {
@@ -213,6 +214,10 @@ Parts::Requests Parts::request(std::int64_t scratch_bytes) {
     r.tied_workspace = staging("tied group staging", 2, shape.layout(tied).padded * element);
   }
   r.world_workspace = staging("world group staging", place.topology.ranks(), step_totals_size * size_of(DType::fp64));
+  if (deck.checkpoint.async && deck.checkpoint.every > 0) {
+    const std::int64_t bytes = std::max<std::int64_t>(owned_state_bytes(shape), 1);
+    r.checkpoint_copy = plan.request(Segment::host, "checkpoint copy", DType::uint8, {bytes});
+  }
   return r;
 }
 
@@ -257,6 +262,7 @@ void Parts::bind() {
   boundaries.bind(arena, device, place.topology, place.rank, place.world);
   totals = arena[requests_.totals];
   scalars = arena[requests_.scalars];
+  if (requests_.checkpoint_copy) checkpoint_copy = arena[requests_.checkpoint_copy];
   for (const std::vector<BatchSlots>& chunk : requests_.batches) {
     batches.emplace_back();
     for (const BatchSlots& slots : chunk) batches.back().push_back(bind_batch(slots));

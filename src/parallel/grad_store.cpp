@@ -165,18 +165,23 @@ void GradStore::sum_over_replicas(const std::vector<int>& storages, Event ready)
 
 /// Takes in what reductions of the opens up to `use` brought; their buffers are free on `stream`.
 void GradStore::settle(int use, Stream stream) {
+  Kernels& kernels = stream.device->kernels();
   while (!flights_.empty() && flights_.front().use <= use) {
-    const Flight flight = flights_.front();
-    flights_.pop_front();
-    stream.wait(flight.arrival);
-    if (!flight.received) continue;
-    const Tensor sum = updated(flight.storage);
-    if (flight.write == Write::overwrite) {
-      stream.device->kernels().convert(stream, sum, flight.received);
-    } else {
-      stream.device->kernels().scale_add(stream, sum, flight.received, 1);
+    const int landed = flights_.front().use;
+    stream.wait(flights_.front().arrival);  // one batch, or the last of several
+    std::vector<int> complete;
+    for (; !flights_.empty() && flights_.front().use == landed; flights_.pop_front()) {
+      const Flight& flight = flights_.front();
+      if (!flight.received) continue;
+      const Tensor sum = updated(flight.storage);
+      if (flight.write == Write::overwrite) {
+        kernels.convert(stream, sum, flight.received);
+      } else {
+        kernels.scale_add(stream, sum, flight.received, 1);
+      }
+      if (is_last(landed, flight.storage)) complete.push_back(flight.storage);
     }
-    if (is_last(flight.use, flight.storage)) sum_over_replicas({flight.storage}, stream.record());
+    if (!complete.empty()) sum_over_replicas(complete, stream.record());
   }
 }
 

@@ -21,6 +21,7 @@
 #include <boost/program_options.hpp>
 
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/config/read.hpp"
 #include "llmtrain/data/indexed_dataset_writer.hpp"
 #include "llmtrain/data/sidecar.hpp"
 #include "llmtrain/tokenizer/tokenizer.hpp"
@@ -128,12 +129,6 @@ struct Output {
   Sidecar sidecar;
 };
 
-std::unique_ptr<Tokenizer> tokenizer_of(const Options& options) {
-  TokenizerConfig config;
-  config.file = options.tokenizer;
-  return make_tokenizer(config);
-}
-
 /// Before anything is written, so that a misspelt name costs no work. Pipes are welcome, so nothing is opened here.
 void check_inputs(const std::vector<std::string>& inputs) {
   for (const std::string& input : inputs) {
@@ -171,7 +166,7 @@ class SignalNote {
 class Preprocessor {
  public:
   explicit Preprocessor(const Options& options)
-      : options_(options), tokenizer_(tokenizer_of(options)), reader_(options.keys) {
+      : options_(options), tokenizer_(make_tokenizer(parse_tokenizer(options.tokenizer))), reader_(options.keys) {
     if (options.append_eod) {
       eod_ = tokenizer_->eod();
       require(eod_.has_value(), ExitCode::usage,

@@ -21,14 +21,16 @@ constexpr std::array rows{
          "Measure this machine's processor and network for plan --hardware.", true, tool_calibrate},
     Tool{"verify", "DECK [--against 'KEY=VALUE ...'] [--steps K] [--dump FILE.h5] [block.key=value ...]",
          "Compare the layout of a deck with another one, or write the numbers of its first steps.", true, tool_verify},
-    Tool{"checkpoint", "ls|info|verify PATH, diff A B", "Look at checkpoints, prove and compare them.", false,
-         tool_checkpoint},
+    Tool{"checkpoint", "ls|info|verify|index PATH, diff A B, prune PATH, export|import|consolidate FROM TO",
+         "Look at checkpoints, prove, compare and prune them, exchange them with Hugging Face.", false, tool_checkpoint},
     Tool{"generate", "CHECKPOINT --prompt TEXT | --prompt-file FILE | --prompt-ids IDS [options]",
          "Continue a prompt, or write its logits.", false, tool_generate},
     Tool{"print-deck", "[DECK [block.key=value ...]]", "Print every key with default and meaning, or a deck resolved.",
          false, tool_print_deck},
-    Tool{"help", "[KEY | BLOCK | COMMAND | exit-codes]", "Explain a key, a block of keys, a command or the exit codes.",
-         false, tool_help},
+    Tool{"import", "deepspeed FILE.json | megatron -- SCRIPT | COMMAND LINE",
+         "Make a commented deck from the input of DeepSpeed or Megatron-LM.", false, tool_import},
+    Tool{"help", "[KEY | BLOCK | COMMAND | exit-codes | inject]",
+         "Explain a key, a block of keys, a command, the exit codes or injected faults.", false, tool_help},
 };
 
 constexpr Tool train{"", "DECK [block.key=value ...]", "Train as DECK says.", true, tool_train};

@@ -201,6 +201,12 @@ TEST_CASE("collectives of a step by level: calls and bytes") {
         check("shard", "all_gather", zero == 0 ? 0 : uses, zero == 0 ? 0 : 2 * gathered);
         const bool replicas = zero > 0 && shards < ranks;
         check("replicate", "all_reduce", replicas ? storages : 0, replicas ? 4 * sizes.total / shards : 0);
+        // What a lease moves goes out as one batch.
+        std::map<std::string, std::int64_t> batches{{"world", 1}};
+        if (zero == 0) batches["data"] = 5;
+        if (zero > 0) batches["shard"] = (zero < 2 ? 5 : 5 * micro_batches) + (zero < 3 ? 5 : 8 * micro_batches);
+        if (replicas) batches["replicate"] = 5;
+        CHECK(dry.trace.batches() == batches);
       }
     }
   }

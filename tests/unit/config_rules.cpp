@@ -168,8 +168,7 @@ TEST_CASE("features of later versions are understood and refused") {
   CHECK(with({}, built).empty());
   CHECK(with({"schedule.recompute=block"}, built).empty());
   CHECK(with({"schedule.recompute=selective", "schedule.recompute_modules=[mlp]"}, built).empty());
-  for (const std::string later : {"data.order=shuffled", "data.document_mask=true", "data.tokenizer=t.json",
-                                  "checkpoint.async=true", "data.train=[a, b]"}) {
+  for (const std::string later : {"data.order=shuffled", "data.document_mask=true", "data.train=[a, b]"}) {
     CAPTURE(later);
     CHECK(with({"precision.compute=fp32", later}).empty());
     const std::string message = with({"precision.compute=fp32", later}, built);

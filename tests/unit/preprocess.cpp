@@ -223,7 +223,7 @@ TEST_CASE("wrong command lines, inputs and outputs") {
   fails({"--input", test.input, "--output-prefix", out, "--tokenizer", "bytes", "--json-keys", "a,a"}, "64",
         "named twice");
   fails({"--input", test.input, "--output-prefix", out, "--tokenizer", "bytes", "--json-keys", "a/b"}, "64", "'/'");
-  fails({"--input", test.input, "--output-prefix", out, "--tokenizer", "tokenizer.model"}, "78", "tokenizer.model");
+  fails({"--input", test.input, "--output-prefix", out, "--tokenizer", "tokenizer.model"}, "66", "tokenizer.model");
   fails({"--input", test.folder / "none", "--output-prefix", out, "--tokenizer", "bytes"}, "66", "none");
   fails({"--input", test.folder / "", "--output-prefix", out, "--tokenizer", "bytes"}, "66", "folder");
   fails({"--input", test.input, "--output-prefix", test.folder / "no/out", "--tokenizer", "bytes"}, "73", "no/out");

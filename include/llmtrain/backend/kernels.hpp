@@ -83,6 +83,7 @@ struct StepTotals {
   double non_finite = 0;  ///< ranks that saw a non-finite value
 };
 inline constexpr std::int64_t step_totals_size = 4;
+static_assert(sizeof(StepTotals) == step_totals_size * sizeof(double));
 
 /// Per-step scalars, an fp64 tensor [8] on the device in this order; written once a step by step_scalars, read by adamw.
 struct StepScalars {
@@ -96,6 +97,7 @@ struct StepScalars {
   double tokens = 0;
 };
 inline constexpr std::int64_t step_scalars_size = 8;
+static_assert(sizeof(StepScalars) == step_scalars_size * sizeof(double));
 
 /// What the host knows of a step beforehand. `step` is 1-based (Adam's t); clip 0 = off.
 struct StepInputs {

@@ -53,6 +53,7 @@ int tool_verify(const MpiComm& world, Arguments arguments);
 int tool_generate(const MpiComm& world, Arguments arguments);
 int tool_checkpoint(const MpiComm& world, Arguments arguments);
 int tool_print_deck(const MpiComm& world, Arguments arguments);
+int tool_import(const MpiComm& world, Arguments arguments);
 int tool_help(const MpiComm& world, Arguments arguments);
 int tool_version(const MpiComm& world, Arguments arguments);  // `llmtrain --version`: not in the table
 
