@@ -2,17 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compares the program with an independent implementation of the models in NumPy (tests/golden/*.py), and checks that the
 # golden numbers which CI compares with are still that implementation's.
-# usage: oracles.sh [--write] [FOLDER]; --write writes the golden numbers (tests/golden/*.json) instead.
+# usage: oracles.sh [--write] [--megatron] [FOLDER]; --write writes the golden numbers (tests/golden/*.json) instead;
+# --megatron does the same with what megatron-core says of the order and the files of data, in an environment of its own
+# beside FOLDER: it wants an older NumPy, and PyTorch, some gigabytes.
 # FOLDER, else $LLMTRAIN_ORACLES, else ~/.cache/llmtrain-oracles: a Python environment with numpy and h5py, made once,
 # outside the source tree.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 write=()
-if [[ ${1-} == --write ]]; then
-  write=(--write)
+megatron=no
+while [[ ${1-} == --* ]]; do
+  case $1 in
+    --write) write=(--write) ;;
+    --megatron) megatron=yes ;;
+    *) echo "oracles: unknown option $1" >&2 && exit 64 ;;
+  esac
   shift
-fi
+done
 folder=${1:-${LLMTRAIN_ORACLES:-${XDG_CACHE_HOME:-$HOME/.cache}/llmtrain-oracles}}
 python=$folder/bin/python3
 
@@ -29,3 +36,14 @@ export PYTHONDONTWRITEBYTECODE=1
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1  # tiny matrices
 "$python" tests/golden/golden.py "${write[@]}"
 ((${#write[@]} > 0)) || "$python" tests/golden/compare.py ./llmtrain
+
+if [[ $megatron == yes ]]; then
+  python=$folder-megatron/bin/python3
+  if ! "$python" -c 'import megatron.core' 2>/dev/null; then
+    echo "oracles: making a Python environment with megatron-core and PyTorch in $folder-megatron"
+    python3 -m venv "$folder-megatron"
+    "$python" -m pip install --quiet 'numpy<2' torch megatron-core==0.16.1
+  fi
+  "$python" tests/golden/sample_order.py "${write[@]}"
+  "$python" tests/golden/blends.py "${write[@]}" ./llmtrain
+fi

@@ -28,9 +28,6 @@ const std::vector<Refusal>& refusals() {
        "use precision.reduce fp32"},
       {"precision.moments", [](const D& d, int) { return d.precision.moments != Storage16::fp32; },
        "use precision.moments fp32"},
-      {"data.train", [](const D& d, int) { return d.data.train.size() > 1; }, "a blend of several sets; name one"},
-      {"data.order", [](const D& d, int) { return d.data.order != SampleOrder::megatron; }, "use data.order megatron"},
-      {"data.document_mask", [](const D& d, int) { return d.data.document_mask; }, "set it false"},
       {"data.tokenizer", [](const D& d, int) { return d.data.tokenizer.file != "bytes"; }, "use data.tokenizer bytes"},
       {"checkpoint.async", [](const D& d, int) { return d.checkpoint.async; }, "set it false"},
   };

@@ -140,7 +140,7 @@ std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::s
   return std::make_unique<Loader>(
       std::move(dataset), LoaderShape{deck.schedule.micro_batch, deck.model.seq_len, deck.schedule.global_batch,
                                       place.topology.index(data_axes, place.rank), place.topology.size(data_axes),
-                                      deck.model.vocab, masked_token});
+                                      deck.model.vocab, masked_token, deck.data.document_mask});
 }
 
 std::unique_ptr<Loader> make_loader(const Launch& launch, std::shared_ptr<const Dataset> dataset) {

@@ -13,8 +13,10 @@ namespace {
 
 // In the order of --help.
 constexpr std::array rows{
-    Tool{"preprocess", "--input FILE... --output-prefix P --tokenizer bytes [options]",
-         "Turn JSON lines into indexed datasets.", false, tool_preprocess},
+    Tool{"preprocess", "--input FILE... --output-prefix P --tokenizer T [options]",
+         "Turn JSON lines into indexed datasets.", true, tool_preprocess},
+    Tool{"data", "info|dump|verify|merge|split|at ...", "Look at indexed datasets, prove, join and cut them.", false,
+         tool_data},
     Tool{"verify", "DECK [--against 'KEY=VALUE ...'] [--steps K] [--dump FILE.h5] [block.key=value ...]",
          "Compare the layout of a deck with another one, or write the numbers of its first steps.", true, tool_verify},
     Tool{"checkpoint", "ls|info|verify PATH, diff A B", "Look at checkpoints, prove and compare them.", false,

@@ -166,9 +166,8 @@ TEST_CASE("features of later versions are understood and refused") {
   CHECK(with({}, built).empty());
   CHECK(with({"schedule.recompute=block"}, built).empty());
   CHECK(with({"schedule.recompute=selective", "schedule.recompute_modules=[mlp]"}, built).empty());
-  for (const std::string later :
-       {"precision.gradients=bf16", "precision.reduce=bf16", "precision.moments=bf16", "data.order=shuffled",
-        "data.document_mask=true", "data.tokenizer=t.json", "checkpoint.async=true", "data.train=[a, b]"}) {
+  for (const std::string later : {"precision.gradients=bf16", "precision.reduce=bf16", "precision.moments=bf16",
+                                  "data.tokenizer=t.json", "checkpoint.async=true"}) {
     CAPTURE(later);
     CHECK(with({"precision.compute=fp32", later}).empty());
     const std::string message = with({"precision.compute=fp32", later}, built);
@@ -184,6 +183,9 @@ TEST_CASE("features of later versions are understood and refused") {
 TEST_CASE("training needs data") {
   CHECK(contains(with({}, {.ranks = 1, .built = false, .data = true}), "data.train names no dataset"));
   CHECK(with({"data.train=[a]"}, {.ranks = 1, .built = false, .data = true}).empty());
+  CHECK(with({"data.train=[a, b]"}).empty());
+  CHECK(with({"data.train=[{prefix: a, weight: 1}, {prefix: b, weight: 3}]"}).empty());
+  CHECK(contains(with({"data.train=[{prefix: a, weight: 1}, b]"}), "'b' has no weight, but others have"));
 }
 
 TEST_CASE("a rule about a key that could not be read stays silent") {
