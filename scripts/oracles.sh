@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Compares the program with an independent implementation of the models in NumPy (tests/golden/*.py), and checks that the
-# golden numbers which CI compares with are still that implementation's.
+# golden numbers which CI compares with are still that implementation's; and the list of DeepSpeed's keys that the importer
+# knows (tests/golden/deepspeed_keys.txt) with DeepSpeed's own source.
 # usage: oracles.sh [--write] [--megatron] [FOLDER]; --write writes the golden numbers (tests/golden/*.json) instead;
 # --megatron does the same with what megatron-core says of the order and the files of data, in an environment of its own
 # beside FOLDER: it wants an older NumPy, and PyTorch, some gigabytes.
@@ -32,8 +33,16 @@ if ! "$python" -c 'import numpy, h5py' 2>/dev/null; then
   "$python" -m pip install --quiet numpy h5py
 fi
 
+if [[ ! -d $folder/deepspeed/deepspeed ]]; then
+  echo "oracles: getting DeepSpeed's source, to be read only, into $folder/deepspeed"
+  mkdir -p "$folder/deepspeed"
+  "$python" -m pip download --quiet --no-deps --no-binary :all: --dest "$folder/deepspeed" deepspeed
+  tar -xzf "$folder"/deepspeed/deepspeed-*.tar.gz -C "$folder/deepspeed" --strip-components=1
+fi
+
 export PYTHONDONTWRITEBYTECODE=1
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1  # tiny matrices
+"$python" tests/golden/deepspeed_fields.py "$folder/deepspeed/deepspeed" ${write[@]+"${write[@]}"}
 "$python" tests/golden/golden.py "${write[@]}"
 ((${#write[@]} > 0)) || "$python" tests/golden/compare.py ./llmtrain
 

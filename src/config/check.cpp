@@ -171,6 +171,16 @@ void check_optimizer(const Deck& deck, Rules& rules) {
   rules.rule(p.compute != Compute::fp64 || !half,
              {"precision.gradients", "precision.reduce", "precision.moments", "precision.compute"},
              "precision.compute fp64 sets gradients, reduce and moments too: leave them out");
+  rules.rule(p.compute != Compute::fp32 || (p.gradients == Storage16::fp32 && p.reduce == Storage16::fp32),
+             {"precision.gradients", "precision.reduce", "precision.compute"},
+             "precision.gradients and reduce bf16 go with precision.compute bf16: set it, or leave them fp32");
+  // A bf16 average moves only if its change is more than 2^-9 of it.
+  rules.rule(
+      p.moments == Storage16::fp32 || std::max(o.betas[0], o.betas[1]) <= 0.99,
+      {"precision.moments", "optimizer.betas"},
+      "precision.moments bf16 rounds away the changes of moments with betas above 0.99 ([{}, {}]): lower them, or "
+      "set precision.moments fp32",
+      format_real(o.betas[0]), format_real(o.betas[1]));
 }
 
 void check_data_keys(const Deck& deck, Rules& rules) {

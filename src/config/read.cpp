@@ -175,6 +175,15 @@ void require_overrides(std::span<const std::string> arguments) {
   }
 }
 
+TokenizerConfig parse_tokenizer(std::string_view text) {
+  Findings findings;
+  const Node node = parse_tree(text, "--tokenizer", true, findings);
+  Deck deck;
+  if (findings.empty()) read_value(*find_key("data.tokenizer"), node, deck, findings);
+  findings.throw_if_any();
+  return deck.data.tokenizer;
+}
+
 Deck parse_deck(std::string_view text, const std::string& name, std::span<const std::string> overrides,
                 const DeckChecks& checks) {
   require_overrides(overrides);

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <vector>
 
+#include "llmtrain/base/digest.hpp"
 #include "llmtrain/base/error.hpp"
 
 namespace llmtrain {
@@ -159,6 +161,19 @@ void IndexedDataset::read_tokens(std::int64_t token, std::span<std::int32_t> out
     at += static_cast<std::int64_t>(part.size_bytes());
     out = out.subspan(part.size());
   }
+}
+
+std::string IndexedDataset::fingerprint() const {
+  constexpr std::int64_t samples = 64;
+  Digest digest;
+  digest.add(index_.bytes().data(), index_.bytes().size());
+  const std::int64_t size = tokens_.size();
+  std::vector<std::byte> sample(static_cast<std::size_t>(std::min<std::int64_t>(size, 4096)));
+  for (std::int64_t i = 0; i < samples && !sample.empty(); ++i) {
+    tokens_.read_at((size - std::ssize(sample)) / (samples - 1) * i, sample);
+    digest.add(sample.data(), sample.size());
+  }
+  return digest.hex();
 }
 
 }  // namespace llmtrain

@@ -72,7 +72,8 @@ def test_exit_codes(folder):
         (65, "bad.jsonl:2: byte 22", preprocess(folder, "--input", str(good), str(bad))),
         (66, "none.jsonl", preprocess(folder, "--input", str(folder / "none.jsonl"))),
         (73, "missing/out", preprocess(folder, "--input", str(good), prefix="missing/out")),
-        (78, "not built yet", preprocess(folder, "--input", str(good), tokenizer="a.model")),
+        (66, "a.model", preprocess(folder, "--input", str(good), tokenizer="a.model")),
+        (78, "specail", preprocess(folder, "--input", str(good), tokenizer="{file: a.model, specail: {}}")),
     ]:
         check(result.returncode == code, f"exit codes: {result.args[1:]}: {result.returncode}, not {code}")
         check(part in result.stderr, f"exit codes: {result.args[1:]}: {part!r} is not in {result.stderr!r}")

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The byte tokenizer, and tokenizers that do not exist yet.
+/// The byte tokenizer, and how tokenizers are named.
 #include "llmtrain/tokenizer/tokenizer.hpp"
 
 #include <doctest/doctest.h>
 
 #include "data_files.hpp"
+#include "llmtrain/config/read.hpp"
 
 using namespace llmtrain;
 
@@ -29,11 +30,23 @@ TEST_CASE("an end of document has no text, other ids are refused") {
   CHECK_FAILS(tokenizer->decode(std::vector<std::int32_t>{-1}), 65, "-1");
 }
 
-TEST_CASE("other tokenizers and options are refused by name") {
+TEST_CASE("the byte tokenizer takes no options, and files must be there") {
   TokenizerConfig config;
-  config.file = "tokenizer.model";
-  CHECK_FAILS(make_tokenizer(config), 78, "tokenizer.model");
+  config.file = "none/tokenizer.json";
+  CHECK_FAILS(make_tokenizer(config), 66, "none/tokenizer.json");
   config.file = "bytes";
   config.eod = "</s>";
   CHECK_FAILS(make_tokenizer(config), 78, "eod");
+}
+
+TEST_CASE("--tokenizer is read as data.tokenizer is") {
+  CHECK(parse_tokenizer("bytes").file == "bytes");
+  CHECK(parse_tokenizer("data/my tokenizer.json").file == "data/my tokenizer.json");
+  const TokenizerConfig map = parse_tokenizer("{file: F, pattern: gpt2, special: {'<|x|>': 7}, eod: '<|x|>'}");
+  CHECK(map.file == "F");
+  CHECK(map.pattern == "gpt2");
+  CHECK(map.special.at(0) == std::pair<std::string, std::int64_t>("<|x|>", 7));
+  CHECK(map.eod == "<|x|>");
+  CHECK_FAILS(parse_tokenizer("{file: F, specail: {}}"), 78, "did you mean 'special'?");
+  CHECK_FAILS(parse_tokenizer("{file: "), 78, "--tokenizer");
 }

@@ -25,6 +25,10 @@ Deck parse_deck(std::string_view text, const std::string& name, std::span<const 
 /// load_deck_text and parse_deck in one; overrides without "=" are reported before the file is opened.
 Deck read_deck(const std::string& path, std::span<const std::string> overrides = {}, const DeckChecks& checks = {});
 
+/// The value of --tokenizer, written as data.tokenizer is: bytes, a path, or a map in YAML flow form. Throws
+/// Error(configuration) with all mistakes.
+TokenizerConfig parse_tokenizer(std::string_view text);
+
 /// Throws Error(usage) unless every argument has the form block.key=value.
 void require_overrides(std::span<const std::string> arguments);
 
