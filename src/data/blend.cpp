@@ -130,9 +130,12 @@ std::vector<SamplePiece> BlendedDataset::pieces(std::int64_t index) const {
 }
 
 std::string BlendedDataset::fingerprint() const {
-  std::string all;
-  for (const auto& part : sets_) all += part->fingerprint();
-  return digest_of(all.data(), all.size());
+  Digest digest;
+  for (const auto& set : sets_) {
+    const std::string one = set->fingerprint();
+    digest.add(one.data(), one.size());
+  }
+  return digest.hex();
 }
 
 }  // namespace llmtrain
