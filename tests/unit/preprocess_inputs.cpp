@@ -148,7 +148,7 @@ TEST_CASE("the number of threads changes nothing") {
   CHECK(bytes("5") == one);
   // The first error of the input is the one that is told.
   std::string bad = text;
-  for (std::size_t at = text.size() / 3; at < text.size(); at += text.size() / 5) bad.insert(bad.find('\n', at), "}");
+  for (std::size_t at = text.size() / 3; at < text.size(); at += text.size() / 5) bad.insert(bad.find('\n', at), 1, '}');
   const std::string message = error_of([&] { test.run(bad, {"--threads", "1"}); });
   CHECK(message.starts_with("65: "));
   CHECK(error_of([&] { test.run(bad, {"--threads", "4"}); }) == message);
@@ -178,7 +178,7 @@ TEST_CASE("the parts of all ranks are the inputs, line by line, and lines keep t
       text += std::string(random() % 30, static_cast<char>('a' + i % 26)) + "\n";
     if (file % 2 == 0) text += "a last line without end";
     if (file == 3) text = gzipped(text);
-    names.push_back(folder / ("f" + std::to_string(file)));
+    names.push_back(folder / std::to_string(file));
     write_file(names.back(), text);
   }
   const auto inputs = find_inputs(names);
