@@ -87,7 +87,7 @@ std::string tokenizer_in(const std::string& folder) {
 
 /// The run's deck as it is written.
 Deck written_deck(const Request& request, const ModelConfig& stored) {
-  const DeckChecks checks{.ranks = 0, .built = true, .data = false};
+  const DeckChecks checks{.ranks = 0, .data = false};
   if (!request.deck.empty()) return read_deck(request.deck, request.overrides, checks);
   Deck deck;
   deck.model = stored;
