@@ -118,7 +118,8 @@ TEST_CASE("precision, optimizer and schedulers") {
   CHECK(value(decay, "optimizer.warmup_steps") == "1000");
   CHECK(value(decay, "run.steps") == "100");
   CHECK(value(adam + "{\"type\": \"WarmupLR\", \"params\": {}}}", "optimizer.lr") == "0.002");
-  const std::string cosine = "{\"type\": \"WarmupCosineLR\", \"params\": {\"cos_min_ratio\": 0.5, \"warmup_type\": \"linear\"}}}";
+  const std::string cosine =
+      "{\"type\": \"WarmupCosineLR\", \"params\": {\"cos_min_ratio\": 0.5, \"warmup_type\": \"linear\"}}}";
   CHECK(value(adam + cosine, "optimizer.min_lr") == "0.001");
   CHECK(value(adam + cosine, "optimizer.warmup") == "linear");
 }

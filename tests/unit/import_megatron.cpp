@@ -16,9 +16,22 @@ namespace {
 
 /// A command line that is complete; `more` comes after it.
 DeckDraft draft_of(std::vector<std::string> more, std::int64_t ranks = 8, std::int64_t layers = 12) {
-  std::vector<std::string> words{"--num-layers", std::to_string(layers), "--hidden-size", "96", "--num-attention-heads",
-                                 "4", "--seq-length", "64", "--max-position-embeddings", "64", "--micro-batch-size", "2",
-                                 "--lr", "1e-3", "--train-iters", "1000"};
+  std::vector<std::string> words{"--num-layers",
+                                 std::to_string(layers),
+                                 "--hidden-size",
+                                 "96",
+                                 "--num-attention-heads",
+                                 "4",
+                                 "--seq-length",
+                                 "64",
+                                 "--max-position-embeddings",
+                                 "64",
+                                 "--micro-batch-size",
+                                 "2",
+                                 "--lr",
+                                 "1e-3",
+                                 "--train-iters",
+                                 "1000"};
   words.insert(words.end(), more.begin(), more.end());
   return import_megatron(words, "test", {ranks, {}});
 }
@@ -30,8 +43,9 @@ std::string value(const DeckDraft& draft, std::string_view key) {
 
 bool noted(const DeckDraft& draft, Fate fate, std::string_view shown) {
   const auto& notes = draft.notes();
-  return std::any_of(notes.begin(), notes.end(),
-                     [&](const ImportNote& note) { return note.fate == fate && note.shown.find(shown) != std::string::npos; });
+  return std::any_of(notes.begin(), notes.end(), [&](const ImportNote& note) {
+    return note.fate == fate && note.shown.find(shown) != std::string::npos;
+  });
 }
 
 Fate expected(const ImportRow& row) {
@@ -99,11 +113,11 @@ TEST_CASE("traits that no family has are listed") {
 }
 
 TEST_CASE("steps may be given in samples") {
-  const DeckDraft draft = import_megatron(
-      {"--micro-batch-size", "1", "--global-batch-size", "8", "--train-samples", "8007", "--lr-decay-samples", "4000",
-       "--lr-warmup-samples", "800", "--lr", "1", "--lr-decay-style", "WSD", "--lr-wsd-decay-samples", "400",
-       "--lr-wsd-decay-style", "linear"},
-      "test", {});
+  const DeckDraft draft =
+      import_megatron({"--micro-batch-size", "1", "--global-batch-size", "8", "--train-samples", "8007",
+                       "--lr-decay-samples", "4000", "--lr-warmup-samples", "800", "--lr", "1", "--lr-decay-style",
+                       "WSD", "--lr-wsd-decay-samples", "400", "--lr-wsd-decay-style", "linear"},
+                      "test", {});
   CHECK(value(draft, "run.steps") == "1000");
   CHECK(value(draft, "optimizer.decay_steps") == "500");
   CHECK(value(draft, "optimizer.warmup_steps") == "100");
@@ -122,21 +136,22 @@ TEST_CASE("stages, chunks and shards") {
   CHECK(value(layers({"--num-virtual-stages-per-pipeline-rank", "3"}), "schedule.kind") == "interleaved");
   CHECK(value(layers({}), "schedule.kind") == "1f1b");
   const std::string uneven = "parallel.stage_layers";
-  CHECK(value(layers({"--decoder-first-pipeline-num-layers", "5", "--decoder-last-pipeline-num-layers", "5"}), uneven) ==
-        "[5, 7, 7, 5]");
+  CHECK(value(layers({"--decoder-first-pipeline-num-layers", "5", "--decoder-last-pipeline-num-layers", "5"}),
+              uneven) == "[5, 7, 7, 5]");
   CHECK(value(layers({"--pipeline-model-parallel-layout", "Ettt|(ttt|)*5tttt,t|tL"}), uneven) ==
         "[3, 3, 3, 3, 3, 3, 5, 1]");
   CHECK(value(layers({"--pipeline-model-parallel-layout", "Ettt|(ttt|)*5tttt,t|tL"}), "schedule.chunks") == "2");
   CHECK(noted(layers({"--pipeline-model-parallel-layout", "E|t*8|t*8|t*8,m,L"}), Fate::unsupported, "layout"));
   CHECK(noted(layers({"--pipeline-model-parallel-layout", "((t"}), Fate::unsupported, "layout"));
   CHECK(value(draft_of({"--num-distributed-optimizer-instances", "2"}), "parallel.shard") == "4");
-  CHECK(value(draft_of({"--use-megatron-fsdp", "--data-parallel-sharding-strategy", "optim_grads"}), "parallel.zero") == "2");
+  CHECK(value(draft_of({"--use-megatron-fsdp", "--data-parallel-sharding-strategy", "optim_grads"}), "parallel.zero") ==
+        "2");
 }
 
 TEST_CASE("recompute, data and misspelt names") {
-  const DeckDraft draft = draft_of({"--recompute-granularity", "selective", "--recompute-modules", "core_attn,mlp", "layernorm",
-                                    "--data-path", "0.25", "a", "0.75", "b", "--split", "99,1", "--micro_batch_size", "4",
-                                    "--numlayers", "3", "stray"});
+  const DeckDraft draft = draft_of({"--recompute-granularity", "selective", "--recompute-modules", "core_attn,mlp",
+                                    "layernorm", "--data-path", "0.25", "a", "0.75", "b", "--split", "99,1",
+                                    "--micro_batch_size", "4", "--numlayers", "3", "stray"});
   CHECK(value(draft, "schedule.recompute_modules") == "[attention, mlp, norm]");
   CHECK(value(draft, "data.train") == "[{prefix: a, weight: 0.25}, {prefix: b, weight: 0.75}]");
   CHECK(value(draft, "data.split") == "\"99,1,0\"");
@@ -153,11 +168,11 @@ TEST_CASE("recompute, data and misspelt names") {
 }
 
 TEST_CASE("values that are none name their argument") {
-  for (const auto& [words, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-           {{"--num-layers", "many"}, "--num-layers many"},
-           {{"--clip-grad", "x"}, "--clip-grad x"},
-           {{"--save"}, "--save"},
-           {{"--swiglu=1"}, "--swiglu"}}) {
+  for (const auto& [words, part] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{{{"--num-layers", "many"}, "--num-layers many"},
+                                                                     {{"--clip-grad", "x"}, "--clip-grad x"},
+                                                                     {{"--save"}, "--save"},
+                                                                     {{"--swiglu=1"}, "--swiglu"}}) {
     CAPTURE(part);
     try {
       draft_of(words);

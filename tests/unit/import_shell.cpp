@@ -32,7 +32,8 @@ TEST_CASE("words, quotes, comments and continued lines") {
 
 TEST_CASE("variables, arrays and what becomes of their blanks") {
   CHECK(last("A=1\nB=\"x  y\"\nrun $A ${A}2 $B \"$B\"") == Words{"run", "1", "12", "x", "y", "x  y"});
-  CHECK(last("A=(a 'b c'\n d # comment\n)\nA+=(e)\nrun \"${A[@]}\" ${#A[@]}") == Words{"run", "a", "b c", "d", "e", "4"});
+  CHECK(last("A=(a 'b c'\n d # comment\n)\nA+=(e)\nrun \"${A[@]}\" ${#A[@]}") ==
+        Words{"run", "a", "b c", "d", "e", "4"});
   CHECK(last("A=(a b)\nrun \"${A[*]}\" x${A[@]}y") == Words{"run", "a b", "xa", "by"});
   CHECK(last("A=1; A+=2; export B=$A C=3\nrun $A $B $C") == Words{"run", "12", "12", "3"});
   CHECK(last("E=\nrun $E \"$E\" x") == Words{"run", "", "x"});
@@ -55,7 +56,8 @@ TEST_CASE("arithmetic") {
 }
 
 TEST_CASE("what only running the script could tell stays as it is written, and is noted once") {
-  const ShellScript script = read_shell("A=$(nproc --all)\nif [ -f x ]; then\n  run $A $B `date +%F` ${B%.*}\nfi\nrun $B\n");
+  const ShellScript script =
+      read_shell("A=$(nproc --all)\nif [ -f x ]; then\n  run $A $B `date +%F` ${B%.*}\nfi\nrun $B\n");
   REQUIRE(script.commands.size() == 3);
   CHECK(script.commands[1].words == Words{"run", "$(nproc", "--all)", "$B", "`date +%F`", "${B%.*}"});
   Words subjects;
@@ -66,8 +68,9 @@ TEST_CASE("what only running the script could tell stays as it is written, and i
 }
 
 TEST_CASE("any bytes are read to the end") {
-  for (const std::string_view text : {"$", "${", "$((", "$(", "`", "'", "\"", "\\", "A=(", "<<", "run <<E", "${A[@]", "(", "}",
-                                      "A=", "A+=", "\"${A", "run \\", "${}", "$((1", "for x in", "case a in b) c;; esac"}) {
+  for (const std::string_view text :
+       {"$",      "${", "$((", "$(", "`",   "'",     "\"",     "\\",  "A=(",  "<<",       "run <<E",
+        "${A[@]", "(",  "}",   "A=", "A+=", "\"${A", "run \\", "${}", "$((1", "for x in", "case a in b) c;; esac"}) {
     CAPTURE(text);
     CHECK_NOTHROW(read_shell(text));
   }
@@ -75,7 +78,8 @@ TEST_CASE("any bytes are read to the end") {
 
 TEST_CASE("options of sbatch") {
   const auto options = sbatch_options(
-      "#!/bin/bash\n#SBATCH --nodes=8 # of 8\n#SBATCH -J \"my job\"\n#SBATCH --gres gpu:8 --requeue\n##SBATCH --time=1\n");
+      "#!/bin/bash\n#SBATCH --nodes=8 # of 8\n#SBATCH -J \"my job\"\n#SBATCH --gres gpu:8 --requeue\n##SBATCH "
+      "--time=1\n");
   CHECK(options.at("nodes") == "8");
   CHECK(options.at("job-name") == "my job");
   CHECK(options.at("gres") == "gpu:8");
