@@ -7,6 +7,7 @@
 
 #include "deepspeed_settings.hpp"
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/config/dump.hpp"
 #include "llmtrain/config/read.hpp"
 
 namespace llmtrain {

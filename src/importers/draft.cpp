@@ -9,7 +9,8 @@
 #include <set>
 
 #include "llmtrain/base/error.hpp"
-#include "llmtrain/base/text.hpp"
+#include "llmtrain/base/wrap.hpp"
+#include "llmtrain/config/dump.hpp"
 #include "llmtrain/config/key.hpp"
 #include "llmtrain/config/numbers.hpp"
 #include "llmtrain/config/suggest.hpp"
