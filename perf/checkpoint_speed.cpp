@@ -105,59 +105,66 @@ class Measurements {
   std::map<std::string, std::vector<double>> seconds_;
 };
 
-void measure(const fs::path& folder, std::size_t bytes, int rounds) {
-  State state(bytes);
-  std::vector<std::byte> copy(state.memory.size());
+/// The pieces with their data in other memory, one after the other.
+std::vector<Piece> pieces_in(std::span<std::byte> memory, std::vector<Piece> pieces) {
+  std::size_t at = 0;
+  for (Piece& piece : pieces) {
+    piece.data = memory.data() + at;
+    at += static_cast<std::size_t>(piece.bytes());
+  }
+  return pieces;
+}
+
+/// What training waits for with checkpoint.async: the copy, and what is done between the phases.
+double stall_seconds(const fs::path& saves, const CheckpointState& facts, const State& state,
+                     std::span<std::byte> copy) {
+  const Stopwatch stall;
+  const std::vector<Piece> pieces = pieces_in(copy, state.pieces);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    std::memcpy(pieces[i].data, state.pieces[i].data, static_cast<std::size_t>(pieces[i].bytes()));
+  }
+  Save save({}, saves, facts, pieces, {1, false, {}, true});
+  double waited = stall.seconds();
+  for (bool done = false; !done;) {
+    while (save.is_working()) ::usleep(1000);
+    const Stopwatch step;
+    done = save.advance();
+    waited += step.seconds();
+  }
+  return waited;
+}
+
+/// Each kind of work once.
+void one_round(const fs::path& folder, const State& state, std::vector<std::byte>& copy, Measurements& times) {
   const fs::path plain = folder / "plain", saves = folder / "checkpoints";
   CheckpointState facts;
   facts.step = 1;
   facts.deck = "{}";
+  times.time("copy", [&] { std::memcpy(copy.data(), state.memory.data(), copy.size()); });
+  times.time("plain write", [&] { write_plain(plain, state.memory); });
+  forget(plain);
+  times.time("save", [&] { save_checkpoint({}, saves, facts, state.pieces, {1, false, {}, false}); });
+  fs::remove_all(saves);
+  times.time("save, read back", [&] { save_checkpoint({}, saves, facts, state.pieces, {1, true, {}, false}); });
+  read_plain(plain, copy);  // as the shard was: what lies below this system's memory may be faster the second time
+  forget(plain);
+  times.time("plain read", [&] { read_plain(plain, copy); });
+  forget(plain);
+  forget(saves / "step-00000001" / "shard-00000.h5");
+  times.time("load", [&] { load_checkpoint({}, open_checkpoint({}, saves), pieces_in(copy, state.pieces)); });
+  require(std::memcmp(copy.data(), state.memory.data(), copy.size()) == 0, ExitCode::internal,
+          "loaded what was not saved");
+  fs::remove_all(saves);
+  times.add("stall", stall_seconds(saves, facts, state, copy));
+  fs::remove_all(saves);
+  fs::remove(plain);
+}
+
+void measure(const fs::path& folder, std::size_t bytes, int rounds) {
+  const State state(bytes);
+  std::vector<std::byte> copy(state.memory.size());
   Measurements times;
-  for (int round = 0; round < rounds; ++round) {
-    times.time("copy", [&] { std::memcpy(copy.data(), state.memory.data(), copy.size()); });
-    times.time("plain write", [&] { write_plain(plain, state.memory); });
-    forget(plain);
-    times.time("save", [&] { save_checkpoint({}, saves, facts, state.pieces, {1, false, {}, false}); });
-    fs::remove_all(saves);
-    times.time("save, read back", [&] { save_checkpoint({}, saves, facts, state.pieces, {1, true, {}, false}); });
-    times.time("plain read", [&] { read_plain(plain, copy); });
-    forget(plain);
-    const fs::path shard = saves / "step-00000001" / "shard-00000.h5";
-    forget(shard);
-    times.time("load", [&] {
-      const Checkpoint checkpoint = open_checkpoint({}, saves);
-      std::vector<Piece> wanted = state.pieces;
-      std::byte* at = copy.data();
-      for (Piece& piece : wanted) {
-        piece.data = at;
-        at += piece.bytes();
-      }
-      load_checkpoint({}, checkpoint, wanted);
-    });
-    require(std::memcmp(copy.data(), state.memory.data(), copy.size()) == 0, ExitCode::internal,
-            "loaded what was not saved");
-    fs::remove_all(saves);
-    // What training waits for with checkpoint.async: the copy, and the steps between the phases.
-    const Stopwatch stall;
-    std::vector<Piece> pieces = state.pieces;
-    std::byte* at = copy.data();
-    for (Piece& piece : pieces) {
-      std::memcpy(at, piece.data, static_cast<std::size_t>(piece.bytes()));
-      piece.data = at;
-      at += piece.bytes();
-    }
-    Save save({}, saves, facts, pieces, {1, false, {}, true});
-    double waited = stall.seconds();
-    for (bool done = false; !done;) {
-      while (save.is_working()) ::usleep(1000);
-      const Stopwatch step;
-      done = save.advance();
-      waited += step.seconds();
-    }
-    times.add("stall", waited);
-    fs::remove_all(saves);
-    fs::remove(plain);
-  }
+  for (int round = 0; round < rounds; ++round) one_round(folder, state, copy, times);
   const double size = static_cast<double>(state.memory.size());
   fmt::print(
       "state of {:.3g} GB, {} rounds; medians\n\n| work | seconds | GB/s | against | ratio | all rounds |\n"

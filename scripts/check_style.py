@@ -29,6 +29,7 @@ PEERLESS = 7
 MAIN_LEVEL = 8
 
 CUDA_PLACES = r"(src/backend|kernels)/cuda/"
+HDF5_PLACES = r"(include/llmtrain|src)/checkpoint/|tests/unit/hostile_shards"
 MPI_PLACES = r"(include/llmtrain|src)/base/mpi|src/backend/(cpu|cuda)/"
 
 # The seam: (what, identifiers, headers, where both are allowed).
@@ -39,7 +40,7 @@ SEAM = (
     ("cuDNN", r"\bcudnn\w*", r"cudnn.*", CUDA_PLACES),
     ("oneDNN", r"\bdnnl\w*", r"(oneapi/)?dnnl.*", r"(src/backend|kernels)/cpu/"),
     ("MPI", r"\bMPI_[A-Z]\w*", r"mpi\.h|llmtrain/base/mpi_native\.hpp", MPI_PLACES),
-    ("HDF5", r"\bH5(?:[ADEFGILOPRSTZ]|PL|VL)[a-z_]\w*", r"hdf5.*\.h|H5.*\.h", r"(include/llmtrain|src)/checkpoint/|tests/unit/hostile_shards"),
+    ("HDF5", r"\bH5(?:[ADEFGILOPRSTZ]|PL|VL)[a-z_]\w*", r"hdf5.*\.h|H5.*\.h", HDF5_PLACES),
     ("yaml-cpp", r"\bYAML::", r"yaml-cpp/.*", r"(include/llmtrain|src)/config/"),
 )
 

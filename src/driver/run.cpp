@@ -40,9 +40,9 @@ double first_save_seconds(const MemoryPlan& plan) {
   return static_cast<double>(plan.bytes(Segment::master) + plan.bytes(Segment::moments)) / 1e8;
 }
 
-/// What a checkpoint takes at least, on all ranks together: the true parameters, three times. Headers come on top.
+/// What a checkpoint takes at least, on all ranks together. Headers come on top.
 std::int64_t checkpoint_bytes(const Launch& launch) {
-  return 3 * count_parameters(launch.deck.model).total * size_of(stats_dtype(launch.deck.precision.compute));
+  return count_parameters(launch.deck.model).total * state_bytes_of_element(store_types(launch.deck.precision));
 }
 
 class Run {

@@ -8,13 +8,16 @@
 
 namespace llmtrain {
 
+std::int64_t state_bytes_of_element(const StoreTypes& types) {
+  return size_of(types.masters) + 2 * size_of(types.moments);
+}
+
 std::int64_t owned_state_bytes(const StoreShape& shape) {
-  constexpr std::int64_t kinds = 3;  // master weights and two moments
   std::int64_t elements = 0;
   for (int i = 0; i < shape.storages(); ++i) {
     for (const Span& span : shape.counted(i)) elements += span.count;
   }
-  return kinds * elements * size_of(shape.stats);
+  return elements * state_bytes_of_element(shape.types);
 }
 
 StateMirror::StateMirror(Parts& parts, StatePart part, Tensor buffer) : parts_(parts), buffer_(buffer) {

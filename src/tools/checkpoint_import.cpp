@@ -8,7 +8,6 @@
 
 #include "checkpoint_actions.hpp"
 #include "llmtrain/base/digest.hpp"
-#include "llmtrain/base/files.hpp"
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/checkpoint/folders.hpp"
 #include "llmtrain/checkpoint/huggingface.hpp"
@@ -71,7 +70,7 @@ bool parse(Arguments arguments, Request& request) {
 
 /// The run's deck as it is written.
 Deck written_deck(const Request& request, const ModelConfig& stored) {
-  const DeckChecks checks{.ranks = 0, .built = true, .data = false};
+  const DeckChecks checks{.ranks = 0, .data = false};
   if (!request.deck.empty()) return read_deck(request.deck, request.overrides, checks);
   Deck deck;
   deck.model = stored;
@@ -109,7 +108,6 @@ int checkpoint_import(Arguments arguments) {
   require(list_step_folders(request.target).steps.empty(), ExitCode::cannot_create,
           "{} holds the checkpoints of a run already: name another folder", request.target);
   const HuggingFaceFolder folder(request.folder);
-  make_directories(request.target);
   const ImportedState state(folder, deck.model, stats_dtype(deck.precision.compute), request.target);
   const SaveResult saved =
       save_checkpoint(MpiComm{}, request.target, initial_state(deck, *tokenizer), state.pieces(), {});

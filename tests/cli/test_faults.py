@@ -113,7 +113,7 @@ def too_many():
 
 
 def two_at_once():
-    """A second run in the folder of one that is alive is refused, and does it no harm; so is one for its checkpoints."""
+    """A second run in the folder of one that is alive, or in its checkpoints', is refused and does it no harm."""
     job = Job("alive", "run.steps=20000", "checkpoint.every=5", "data.eval_every=0")
     job.wait_for_step(6)
     for options in (("run.dir=work/alive",), ("run.dir=work/other", "checkpoint.dir=work/alive")):
@@ -130,7 +130,8 @@ def two_at_once():
 
 def other_places():
     """Ranks that were started in other folders with other places for temporary files, as on other machines."""
-    options = [*SHORT, "data.train=[" + os.path.abspath("work/text_text_document") + "]", "checkpoint.keep=1",
+    options = [*(option for option in SHORT if not option.startswith("checkpoint.keep")), "checkpoint.keep=1",
+               "data.train=[" + os.path.abspath("work/text_text_document") + "]",
                "run.dir=" + os.path.abspath("work/apart")]
     line = ["mpirun", "--oversubscribe", "--bind-to", "none"]
     for rank in range(2):

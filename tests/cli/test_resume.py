@@ -66,7 +66,8 @@ def changed_data():
     subprocess.run([PROGRAM, "preprocess", "--input", "work/even.jsonl", "--output-prefix", "work/even", "--tokenizer",
                     "bytes", "--append-eod"], check=True, stdin=subprocess.DEVNULL, capture_output=True)
     text = run(1, "changed", *options, code=84)
-    check("other contents of data.train" in text and "checkpoint.allow: [data.train]" in text, "changed data is refused")
+    named = "other contents of data.train" in text and "checkpoint.allow: [data.train]" in text
+    check(named, f"changed data is refused {text}")
     text = run(1, "changed", *options, "checkpoint.allow=[data]")
     check("data.train has other contents than in the checkpoint" in text, "changed data that is allowed is told")
     for path, content in before.items():

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "checkpoint_fixture.hpp"
+#include "llmtrain/base/digest.hpp"
 #include "llmtrain/checkpoint/loader.hpp"
 #include "llmtrain/checkpoint/saver.hpp"
 #include "llmtrain/driver/state.hpp"

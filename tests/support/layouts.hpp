@@ -124,7 +124,7 @@ inline std::int64_t from_environment(const char* name, std::int64_t otherwise) {
 /// True if a deck's rules allow it on this number of ranks.
 inline bool fits(const Deck& deck, int ranks) {
   try {
-    check_deck(deck, {.ranks = ranks, .built = true});
+    check_deck(deck, {.ranks = ranks});
     return true;
   } catch (const Error&) {
     return false;

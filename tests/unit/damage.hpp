@@ -17,7 +17,16 @@
 namespace checkpoint_test {
 
 namespace fs = std::filesystem;
-using namespace llmtrain;
+using llmtrain::Error;
+using llmtrain::examine_checkpoint;
+using llmtrain::Manifest;
+using llmtrain::ManifestFile;
+using llmtrain::MpiComm;
+using llmtrain::read_manifest;
+using llmtrain::save_checkpoint;
+using llmtrain::SaveResult;
+using llmtrain::tool_checkpoint;
+using llmtrain::write_manifest;
 
 inline const MpiComm alone;
 

@@ -103,13 +103,21 @@ struct Hostile {
   Make make;
 };
 
-std::vector<Hostile> hostile(const std::string& other_file) {
-  const auto with = [](auto change) {
-    Make make;
-    change(make);
-    return make;
-  };
-  const auto beside = [&](std::function<void(hid_t)> add) { return with([&](Make& m) { m.beside = std::move(add); }); };
+/// A good piece but for what `change` makes of it.
+template <class Change>
+Make with(Change change) {
+  Make make;
+  change(make);
+  return make;
+}
+
+/// A good piece and something beside it.
+Make beside(std::function<void(hid_t)> add) {
+  return with([&](Make& m) { m.beside = std::move(add); });
+}
+
+/// Pieces whose numbers or storage are not what they may be.
+std::vector<Hostile> hostile_pieces(const std::string& other_file) {
   return {
       {"2^60 elements, none stored", with([](Make& m) {
          m.elements = huge;
@@ -128,7 +136,7 @@ std::vector<Hostile> hostile(const std::string& other_file) {
       {"an extent of a million numbers", with([](Make& m) { m.shape.assign(7000, 1); })},
       {"nothing stored", with([](Make& m) { m.writes = false; })},
       {"external storage", with([&](Make& m) {
-         m.layout = [&](hid_t p) { H5Pset_external(p, other_file.c_str(), 0, 78 * 4); };
+         m.layout = [other_file](hid_t p) { H5Pset_external(p, other_file.c_str(), 0, 78 * 4); };
          m.writes = false;
        })},
       {"chunks", with([](Make& m) {
@@ -155,9 +163,15 @@ std::vector<Hostile> hostile(const std::string& other_file) {
       {"compact storage", with([](Make& m) { m.layout = [](hid_t p) { H5Pset_layout(p, H5D_COMPACT); }; })},
       {"another element type", with([](Make& m) { m.type = H5T_IEEE_F32BE; })},
       {"a digest of any length", with([](Make& m) { m.digest_of_any_length = true; })},
+  };
+}
+
+/// What else a file may hold.
+std::vector<Hostile> hostile_objects(const std::string& other_file) {
+  return {
       {"a soft link", beside([](hid_t f) { H5Lcreate_soft("/model", f, "/again", H5P_DEFAULT, H5P_DEFAULT); })},
       {"a soft link to nothing", beside([](hid_t f) { H5Lcreate_soft("/none", f, "/x", H5P_DEFAULT, H5P_DEFAULT); })},
-      {"an external link", beside([&](hid_t f) {
+      {"an external link", beside([other_file](hid_t f) {
          H5Lcreate_external(other_file.c_str(), "/x", f, "/elsewhere", H5P_DEFAULT, H5P_DEFAULT);
        })},
       {"a circle of groups",
@@ -189,7 +203,9 @@ TEST_CASE("hostile shards are 83, whatever their digests say") {
   const std::string other = (scratch.path() / "other").string();
   spill(other, std::string(secret) + std::string(1000, 'x'));
   const long before = peak();
-  for (const auto& [name, make] : hostile(other)) {
+  std::vector<Hostile> all = hostile_pieces(other);
+  std::ranges::move(hostile_objects(other), std::back_inserter(all));
+  for (const auto& [name, make] : all) {
     make_shard(folder, make);
     std::string message;
     CHECK_MESSAGE(load(folder, message) == 83, name, ": ", message);

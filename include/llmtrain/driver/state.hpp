@@ -16,6 +16,9 @@ enum class StatePart {
   updated,  ///< what it updates: everything under ZeRO-0 (load)
 };
 
+/// Bytes of one parameter's master weight and moments.
+std::int64_t state_bytes_of_element(const StoreTypes& types);
+
 /// Bytes of the pieces that a rank owns.
 std::int64_t owned_state_bytes(const StoreShape& shape);
 
