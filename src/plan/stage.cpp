@@ -90,7 +90,7 @@ void time_step(Parts& parts, OpObserver& observer, const StreamClock& clock, Sta
 /// Batches by group as text; of a transfer both ends give the same.
 class BatchTexts final : public OpObserver {
  public:
-  std::map<std::string, std::vector<std::string>> texts;
+  std::map<GroupKey, std::vector<std::string>> texts;
 
   void on_operation(const OpNote&) override {}
   void on_batch(const BatchNote& note) override {
@@ -100,7 +100,7 @@ class BatchTexts final : public OpObserver {
       const Tensor& larger = c.destination.bytes() > c.source.bytes() ? c.destination : c.source;
       text += fmt::format("{} {}; ", name == "send" || name == "receive" ? "transfer" : name, larger.describe());
     }
-    texts[note.group->name].push_back(std::move(text));
+    texts[{note.group->name, note.group->world_ranks}].push_back(std::move(text));
   }
 };
 
@@ -167,7 +167,7 @@ MemoryPlan stage_memory(const PlanTarget& target, int rank, std::int64_t scratch
   return DryRank(target.deck, target.topology, rank, kind_of(target.hardware), scratch_bytes).parts.plan;
 }
 
-std::map<std::string, std::vector<std::string>> issued_batches(const PlanTarget& target, int rank) {
+std::map<GroupKey, std::vector<std::string>> issued_batches(const PlanTarget& target, int rank) {
   const Stretch stretch = stretch_of(target.deck.schedule, target.topology.size(Axis::pp), micro_batches_of(target));
   DryRank few(with_micro_batches(target, stretch.few), target.topology, rank, kind_of(target.hardware));
   BatchTexts texts;

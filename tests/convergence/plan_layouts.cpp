@@ -172,7 +172,7 @@ TEST_CASE("ZeRO's formulas hold for 70B, padding aside") {
       CAPTURE(zero);
       const double bytes = static_bytes(zero, gradients);
       CHECK(bytes >= expected[zero]);
-      CHECK(bytes == doctest::Approx(expected[zero]).epsilon(1e-4));
+      CHECK(bytes == doctest::Approx(expected[zero]).epsilon(3e-4));
     }
   }
   // A round 70e9: 1.120e12 bytes in all and 17.5e9 a rank, with fp32 gradients 1.260e12 and 19.69e9.

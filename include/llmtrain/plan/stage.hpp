@@ -71,7 +71,10 @@ StageWork trace_stage(const PlanTarget& target, int rank, const StageChecks& che
 /// Every byte that a rank allocates, exactly.
 MemoryPlan stage_memory(const PlanTarget& target, int rank, std::int64_t scratch_bytes);
 
+/// Name and members of a group.
+using GroupKey = std::pair<std::string, std::vector<int>>;
+
 /// What a rank of a stage issues in each group, one text a batch: equal on all members.
-std::map<std::string, std::vector<std::string>> issued_batches(const PlanTarget& target, int rank);
+std::map<GroupKey, std::vector<std::string>> issued_batches(const PlanTarget& target, int rank);
 
 }  // namespace llmtrain
