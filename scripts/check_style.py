@@ -22,12 +22,14 @@ MAX_COLUMNS = 120
 # A file includes its own module and lower levels only; modules of one level may meet, except those of PEERLESS.
 LEVELS = {
     "base": 0, "config": 1, "topology": 1, "backend": 2, "memory": 3, "params": 4, "parallel": 5, "model": 6,
-    "data": 7, "schedule": 7, "optim": 7, "checkpoint": 7, "metrics": 7, "tokenizer": 7, "driver": 8, "tools": 8,
+    "data": 7, "schedule": 7, "optim": 7, "checkpoint": 7, "metrics": 7, "tokenizer": 7, "importers": 7,
+    "driver": 8, "plan": 8, "tools": 8,
 }
 PEERLESS = 7
 MAIN_LEVEL = 8
 
 CUDA_PLACES = r"(src/backend|kernels)/cuda/"
+HDF5_PLACES = r"(include/llmtrain|src)/checkpoint/|tests/unit/hostile_shards"
 MPI_PLACES = r"(include/llmtrain|src)/base/mpi|src/backend/(cpu|cuda)/"
 
 # The seam: (what, identifiers, headers, where both are allowed).
@@ -38,7 +40,7 @@ SEAM = (
     ("cuDNN", r"\bcudnn\w*", r"cudnn.*", CUDA_PLACES),
     ("oneDNN", r"\bdnnl\w*", r"(oneapi/)?dnnl.*", r"(src/backend|kernels)/cpu/"),
     ("MPI", r"\bMPI_[A-Z]\w*", r"mpi\.h|llmtrain/base/mpi_native\.hpp", MPI_PLACES),
-    ("HDF5", r"\bH5(?:[ADEFGILOPRSTZ]|PL|VL)[a-z_]\w*", r"hdf5.*\.h|H5.*\.h", r"(include/llmtrain|src)/checkpoint/"),
+    ("HDF5", r"\bH5(?:[ADEFGILOPRSTZ]|PL|VL)[a-z_]\w*", r"hdf5.*\.h|H5.*\.h", HDF5_PLACES),
     ("yaml-cpp", r"\bYAML::", r"yaml-cpp/.*", r"(include/llmtrain|src)/config/"),
 )
 

@@ -35,25 +35,21 @@ void CpuKernels::do_add(Stream, Tensor out, Tensor a, Tensor b) {
 }
 
 void CpuKernels::do_scale_add(Stream, Tensor y, Tensor x, double alpha) {
-  dispatch("scale_add", x.dtype, [&]<class T>(T) {
-    using S = StatsType<T>;
-    const auto run = [&]<class Y>(const Matrix<Y> out) {
-      const Matrix<T> in(x);
+  dispatch("scale_add", y.dtype, [&]<class Y>(Y) {
+    dispatch_stored<StatsType<Y>>("terms of scale_add", x.dtype, [&]<class X>(X) {
+      using S = StatsType<Y>;
+      const Matrix<Y> out(y);
+      const Matrix<X> in(x);
       const S factor = static_cast<S>(alpha);
       for_blocks({y, x}, [&](std::int64_t r, std::int64_t begin, std::int64_t end) {
         Y* const out_row = out.row(r);
-        const T* const in_row = in.row(r);
+        const X* const in_row = in.row(r);
 #pragma omp simd
         for (std::int64_t i = begin; i < end; ++i) {
-          store(out_row[i], std::fma(factor, load(in_row[i]), static_cast<S>(load(out_row[i]))));
+          store(out_row[i], std::fma(factor, static_cast<S>(load(in_row[i])), load(out_row[i])));
         }
       });
-    };
-    if (y.dtype == x.dtype) {
-      run(Matrix<T>(y));
-    } else {
-      run(Matrix<S>(y));
-    }
+    });
   });
 }
 

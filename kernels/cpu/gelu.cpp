@@ -80,24 +80,27 @@ void CpuKernels::do_bias_gradient(Stream, Tensor d_bias, Tensor d_out, Write wri
   dispatch("bias_gradient", d_out.dtype, [&]<class T>(T) {
     using S = StatsType<T>;
     const Matrix<T> from(d_out);
-    S* const total = d_bias.ptr<S>();
+    dispatch_stored<S>("gradients of a bias", d_bias.dtype, [&]<class G>(G) {
+      G* const total = d_bias.ptr<G>();
 #pragma omp parallel for schedule(static) if (from.rows * from.cols >= parallel_threshold)
-    for (std::int64_t begin = 0; begin < from.cols; begin += width) {
-      const std::int64_t n = std::min(width, from.cols - begin);
-      S sums[width] = {};
-      for (std::int64_t first = 0; first < from.rows; first += height) {
-        S partial[width] = {};
-        for (std::int64_t t = first; t < std::min(from.rows, first + height); ++t) {
-          const T* const row = from.row(t) + begin;
+      for (std::int64_t begin = 0; begin < from.cols; begin += width) {
+        const std::int64_t n = std::min(width, from.cols - begin);
+        S sums[width] = {};
+        for (std::int64_t first = 0; first < from.rows; first += height) {
+          S partial[width] = {};
+          for (std::int64_t t = first; t < std::min(from.rows, first + height); ++t) {
+            const T* const row = from.row(t) + begin;
 #pragma omp simd
-          for (std::int64_t c = 0; c < n; ++c) partial[c] += load(row[c]);
+            for (std::int64_t c = 0; c < n; ++c) partial[c] += load(row[c]);
+          }
+          for (std::int64_t c = 0; c < n; ++c) sums[c] += partial[c];
         }
-        for (std::int64_t c = 0; c < n; ++c) sums[c] += partial[c];
+        for (std::int64_t c = 0; c < n; ++c) {
+          G& element = total[begin + c];
+          store(element, write == Write::accumulate ? load(element) + sums[c] : sums[c]);
+        }
       }
-      for (std::int64_t c = 0; c < n; ++c) {
-        total[begin + c] = write == Write::accumulate ? total[begin + c] + sums[c] : sums[c];
-      }
-    }
+    });
   });
 }
 

@@ -106,8 +106,8 @@ void CpuKernels::do_layer_norm_backward(Stream, Tensor d_x, Tensor d_weight, Ten
       std::fill(partial, partial + step, S{0});
       for (std::int64_t t = rows * b / blocks; t < rows * (b + 1) / blocks; ++t) pass.row(t, partial);
     }
-    add_partial_sums(d_weight.ptr<S>(), partials, step, blocks, cols, write, parallel);
-    add_partial_sums(d_bias.ptr<S>(), partials + cols, step, blocks, cols, write, parallel);
+    add_partial_sums(d_weight, partials, step, blocks, write, parallel);
+    add_partial_sums(d_bias, partials + cols, step, blocks, write, parallel);
   });
 }
 

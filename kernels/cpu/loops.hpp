@@ -48,6 +48,15 @@ void dispatch(const char* operation, DType dtype, F&& f) {
   dispatch_stats(operation, dtype, f);
 }
 
+/// Calls f with a value of the type of what is stored beside statistics of type S: the same, or bf16.
+template <class S, class F>
+void dispatch_stored(const char* operand, DType dtype, F&& f) {
+  if (dtype == DType::bf16) return f(Bf16{});
+  require(dtype == dtype_of<S>, ExitCode::internal, "internal error: {} on the CPU are {} or bf16, not {}", operand,
+          name_of(dtype_of<S>), name_of(dtype));
+  f(S{});
+}
+
 /// Runs body(row, begin, end) over all elements of [rows, cols], in blocks of columns; the tensors of one element-by-
 /// element operation are read as a single row when all of them are dense.
 template <class Body>

@@ -94,7 +94,7 @@ void CpuKernels::do_rms_norm_backward(Stream, Tensor d_x, Tensor d_weight, Tenso
       std::fill(partial, partial + cols, S{0});
       for (std::int64_t t = rows * b / blocks; t < rows * (b + 1) / blocks; ++t) pass.row(t, partial);
     }
-    add_partial_sums(d_weight.ptr<S>(), partials, cols, blocks, cols, write, parallel);
+    add_partial_sums(d_weight, partials, cols, blocks, write, parallel);
   });
 }
 

@@ -19,21 +19,28 @@ struct NormRows {
   std::int64_t leading, width, pieces;
 };
 
-/// total [cols] (+)= the sum of `blocks` partial sums, block b at partials + b * step, in order of b.
+/// total [cols] (+)= the sum of `blocks` partial sums, block b at partials + b * step, in order of b, rounded once.
 template <class S>
-void add_partial_sums(S* total, const S* partials, std::int64_t step, std::int64_t blocks, std::int64_t cols,
-                      Write write, bool parallel) {
-  constexpr std::int64_t width = 64;
+void add_partial_sums(const Tensor& total, const S* partials, std::int64_t step, std::int64_t blocks, Write write,
+                      bool parallel) {
+  dispatch_stored<S>("gradients of a norm", total.dtype, [&]<class G>(G) {
+    constexpr std::int64_t width = 64;
+    G* const out = total.ptr<G>();
 #pragma omp parallel for schedule(static) if (parallel)
-  for (std::int64_t begin = 0; begin < cols; begin += width) {
-    const std::int64_t end = std::min(cols, begin + width);
-    if (write == Write::overwrite) std::fill(total + begin, total + end, S{0});
-    for (std::int64_t b = 0; b < blocks; ++b) {
-      const S* const partial = partials + b * step;
+    for (std::int64_t begin = 0; begin < total.numel(); begin += width) {
+      const std::int64_t n = std::min(width, total.numel() - begin);
+      S sums[width] = {};
+      if (write == Write::accumulate) {
+        for (std::int64_t c = 0; c < n; ++c) sums[c] = load(out[begin + c]);
+      }
+      for (std::int64_t b = 0; b < blocks; ++b) {
+        const S* const partial = partials + b * step + begin;
 #pragma omp simd
-      for (std::int64_t c = begin; c < end; ++c) total[c] += partial[c];
+        for (std::int64_t c = 0; c < n; ++c) sums[c] += partial[c];
+      }
+      for (std::int64_t c = 0; c < n; ++c) store(out[begin + c], sums[c]);
     }
-  }
+  });
 }
 
 }  // namespace llmtrain

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The norm of the gradient, the scalars of a step and the AdamW update, on the CPU.
 #include <cmath>
+#include <cstring>
 
 #include "common/adamw.hpp"
+#include "common/step_scalars.hpp"
 #include "cpu/cpu_kernels.hpp"
 #include "cpu/loops.hpp"
 
@@ -34,47 +36,14 @@ void CpuKernels::do_sum_squares(Stream, Tensor totals, Tensor x) {
   if (!std::isfinite(sum)) out[3] = 1;
 }
 
-namespace {
-
-/// 1 - beta^t without cancellation.
-double bias_correction(double beta, std::int64_t step) {
-  return -std::expm1(static_cast<double>(step) * std::log(beta));
-}
-
-}  // namespace
-
 void CpuKernels::do_step_scalars(Stream, Tensor scalars, Tensor totals, const StepInputs& inputs) {
-  const double* const in = totals.ptr<double>();
-  const StepTotals t{in[0], in[1], in[2], in[3]};
-  const bool any = t.tokens > 0;
-  const double norm = any ? std::sqrt(t.squares) / t.tokens : 0;
-  const double clip = inputs.clip > 0 ? std::min(1.0, inputs.clip / (norm + 1e-6)) : 1.0;
-  const bool good =
-      any && t.non_finite == 0 && std::isfinite(t.squares) && std::isfinite(t.loss) && std::isfinite(t.tokens);
-  const StepScalars s{.gradient_scale = good ? clip / t.tokens : 0,
-                      .lr = inputs.lr,
-                      .bias1 = bias_correction(inputs.beta1, inputs.step),
-                      .bias2 = bias_correction(inputs.beta2, inputs.step),
-                      .apply = good ? 1.0 : 0.0,
-                      .loss = any ? t.loss / t.tokens : 0,
-                      .gradient_norm = norm,
-                      .tokens = t.tokens};
-  double* const out = scalars.ptr<double>();
-  const double values[step_scalars_size] = {s.gradient_scale, s.lr,   s.bias1,         s.bias2,
-                                            s.apply,          s.loss, s.gradient_norm, s.tokens};
-  std::copy(values, values + step_scalars_size, out);
+  StepTotals sums;
+  std::memcpy(&sums, totals.data, sizeof sums);
+  const StepScalars s = step_scalars_of(sums, StepFactors(inputs));
+  std::memcpy(scalars.data, &s, sizeof s);
 }
 
 namespace {
-
-/// Calls f with a value of the type of what is stored beside masters of type S: the same, or bf16.
-template <class S, class F>
-void dispatch_stored(const char* operand, DType dtype, F&& f) {
-  if (dtype == DType::bf16) return f(Bf16{});
-  require(dtype == dtype_of<S>, ExitCode::internal, "internal error: {} on the CPU are {} or bf16, not {}", operand,
-          name_of(dtype_of<S>), name_of(dtype));
-  f(S{});
-}
 
 /// The arrays of one update; `weights` may be null.
 template <class S, class M, class W, class G>
@@ -111,8 +80,8 @@ struct AdamWArrays {
 
 void CpuKernels::do_adamw(Stream, Tensor master, Tensor m, Tensor v, Tensor weights, Tensor gradient, Tensor scalars,
                           const AdamWOptions& options) {
-  const double* const in = scalars.ptr<double>();
-  const StepScalars s{in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7]};
+  StepScalars s;
+  std::memcpy(&s, scalars.data, sizeof s);
   if (s.apply == 0) return;
   dispatch_stats("adamw", master.dtype, [&]<class S>(S) {
     dispatch_stored<S>("adamw's moments", m.dtype, [&]<class M>(M) {

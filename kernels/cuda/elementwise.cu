@@ -30,12 +30,12 @@ struct ScaleAdd {
   struct Body {
     Matrix<Y> y;
     Matrix<T> x;
-    StatsType<T> alpha;
+    StatsType<Y> alpha;
     __device__ void operator()(std::int64_t r, std::int64_t c) const {
       auto sum = y.template values<width>(r, c);
       const auto term = x.template values<width>(r, c);
 #pragma unroll
-      for (int i = 0; i < width; ++i) sum.at[i] = std::fma(alpha, term.at[i], static_cast<StatsType<T>>(sum.at[i]));
+      for (int i = 0; i < width; ++i) sum.at[i] = std::fma(alpha, static_cast<StatsType<Y>>(term.at[i]), sum.at[i]);
       y.put(r, c, sum);
     }
   };
@@ -94,17 +94,12 @@ void CudaKernels::do_add(Stream s, Tensor out, Tensor a, Tensor b) {
 }
 
 void CudaKernels::do_scale_add(Stream s, Tensor y, Tensor x, double alpha) {
-  dispatch("scale_add", x.dtype, [&]<class T>(T) {
-    const auto factor = static_cast<StatsType<T>>(alpha);
-    const auto run = [&]<class Y>(Y) {
-      for_elements<ScaleAdd<Y, T>::template Body, full_width<T>>(streams_[s], "scale_add", {y, x}, Matrix<Y>(y),
-                                                                 Matrix<T>(x), factor);
-    };
-    if (y.dtype == x.dtype) {
-      run(T{});
-    } else {
-      run(StatsType<T>{});
-    }
+  dispatch("scale_add", y.dtype, [&]<class Y>(Y) {
+    dispatch_stored<StatsType<Y>>("terms of scale_add", x.dtype, [&]<class X>(X) {
+      constexpr int full = std::max(full_width<Y>, full_width<X>);
+      for_elements<ScaleAdd<Y, X>::template Body, full>(streams_[s], "scale_add", {y, x}, Matrix<Y>(y), Matrix<X>(x),
+                                                        static_cast<StatsType<Y>>(alpha));
+    });
   });
 }
 

@@ -86,9 +86,9 @@ __global__ void __launch_bounds__(block_threads)
     __syncthreads();
     for (std::int64_t c = threadIdx.x; total > 0 && c < cols; c += block_threads) {
       D* const to = d_table.at(row, c);
-      D sum = *to;
-      for (int i = 0; i < total; ++i) sum += static_cast<D>(load(*d_out.at(found[i], c)));
-      *to = sum;
+      StatsType<D> sum = load(*to);
+      for (int i = 0; i < total; ++i) sum += static_cast<StatsType<D>>(load(*d_out.at(found[i], c)));
+      store(*to, sum);
     }
     __syncthreads();
   }
@@ -109,17 +109,18 @@ void CudaKernels::do_embedding_backward(Stream s, Tensor d_table, Tensor d_out, 
   if (write == Write::overwrite) do_fill(s, d_table, 0);
   if (d_out.numel() == 0 || vocab.valid == 0) return;
   dispatch("embedding_backward", d_out.dtype, [&]<class T>(T) {
-    using D = StatsType<T>;
     const std::int32_t* const id = ids.ptr<std::int32_t>();
-    if (order) {
-      for_columns<AddSorted<D, T>::template Body, full_width<T>>(streams_[s], "embedding_backward", {d_out, d_table},
-                                                                 {}, Matrix<D>(d_table), Matrix<T>(d_out), id,
-                                                                 order.ptr<std::int32_t>(), vocab, d_out.rows());
-    } else {
-      gather_rows<<<static_cast<unsigned>(vocab.valid), block_threads, 0, streams_[s]>>>(
-          Matrix<D>(d_table), Matrix<T>(d_out), id, vocab.first, d_out.rows(), d_out.cols());
-      check_launch("embedding_backward");
-    }
+    dispatch_stored<StatsType<T>>("gradients of an embedding", d_table.dtype, [&]<class D>(D) {
+      if (order) {
+        for_columns<AddSorted<D, T>::template Body, full_width<T>>(streams_[s], "embedding_backward", {d_out, d_table},
+                                                                   {}, Matrix<D>(d_table), Matrix<T>(d_out), id,
+                                                                   order.ptr<std::int32_t>(), vocab, d_out.rows());
+      } else {
+        gather_rows<<<static_cast<unsigned>(vocab.valid), block_threads, 0, streams_[s]>>>(
+            Matrix<D>(d_table), Matrix<T>(d_out), id, vocab.first, d_out.rows(), d_out.cols());
+        check_launch("embedding_backward");
+      }
+    });
   });
 }
 

@@ -258,8 +258,8 @@ void CudaKernels::do_layer_norm_backward(Stream s, Tensor d_x, Tensor d_weight, 
       });
       check_launch("layer_norm_backward");
     }
-    add_partial_sums(streams_[s], d_weight.ptr<S>(), partials, step, blocks, cols, write);
-    add_partial_sums(streams_[s], d_bias.ptr<S>(), partials + cols, step, blocks, cols, write);
+    add_partial_sums(streams_[s], d_weight, partials, step, blocks, write);
+    add_partial_sums(streams_[s], d_bias, partials + cols, step, blocks, write);
   });
 }
 

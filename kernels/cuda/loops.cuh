@@ -40,6 +40,15 @@ void dispatch(const char* operation, DType dtype, F&& f) {
   dispatch_stats(operation, dtype, f);
 }
 
+/// Calls f with a value of the type of what is stored beside statistics of type S: the same, or bf16.
+template <class S, class F>
+void dispatch_stored(const char* operand, DType dtype, F&& f) {
+  if (dtype == DType::bf16) return f(Bf16{});
+  require(dtype == dtype_of<S>, ExitCode::internal, "internal error: {} on the GPU are {} or bf16, not {}", operand,
+          name_of(dtype_of<S>), name_of(dtype));
+  f(S{});
+}
+
 /// `width` elements as they lie in memory: one access, or two where they are wider than 16 bytes.
 template <class T, int width>
 struct alignas(sizeof(T) * width < 16 ? sizeof(T) * width : 16) Pack {

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "common/adamw.hpp"
+#include "common/step_scalars.hpp"
 #include "cuda/cuda_kernels.hpp"
 #include "cuda/loops.cuh"
 
@@ -41,22 +42,8 @@ __global__ void __launch_bounds__(sum_threads) add_squares(double* totals, const
   if (!isfinite(sum)) totals[3] = 1;
 }
 
-__global__ void derive_scalars(double* scalars, const double* totals, double lr, double bias1, double bias2,
-                               double clip_norm) {
-  const StepTotals t{totals[0], totals[1], totals[2], totals[3]};
-  const bool any = t.tokens > 0;
-  const double norm = any ? std::sqrt(t.squares) / t.tokens : 0;
-  const double limited = clip_norm / (norm + 1e-6);
-  const double clip = clip_norm > 0 && limited < 1.0 ? limited : 1.0;
-  const bool good = any && t.non_finite == 0 && isfinite(t.squares) && isfinite(t.loss) && isfinite(t.tokens);
-  const double values[step_scalars_size] = {good ? clip / t.tokens : 0,  lr,   bias1,   bias2, good ? 1.0 : 0.0,
-                                            any ? t.loss / t.tokens : 0, norm, t.tokens};
-  for (int i = 0; i < step_scalars_size; ++i) scalars[i] = values[i];
-}
-
-/// 1 - beta^t without cancellation.
-double bias_correction(double beta, std::int64_t step) {
-  return -std::expm1(static_cast<double>(step) * std::log(beta));
+__global__ void derive_scalars(StepScalars* scalars, const StepTotals* totals, StepFactors factors) {
+  *scalars = step_scalars_of(*totals, factors);
 }
 
 /// The arrays of one update; `weights` may be null.
@@ -100,15 +87,6 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-/// Calls f with a value of the type of what is stored beside masters of type S: the same, or bf16.
-template <class S, class F>
-void dispatch_stored(const char* operand, DType dtype, F&& f) {
-  if (dtype == DType::bf16) return f(Bf16{});
-  require(dtype == dtype_of<S>, ExitCode::internal, "internal error: {} on the GPU are {} or bf16, not {}", operand,
-          name_of(dtype_of<S>), name_of(dtype));
-  f(S{});
-}
-
 /// One access of 4 elements is 16 bytes of fp32; the narrow arrays beside it are then read 8 bytes at a time.
 constexpr int adamw_width = 4;
 
@@ -130,9 +108,8 @@ void CudaKernels::do_sum_squares(Stream s, Tensor totals, Tensor x) {
 }
 
 void CudaKernels::do_step_scalars(Stream s, Tensor scalars, Tensor totals, const StepInputs& inputs) {
-  derive_scalars<<<1, 1, 0, streams_[s]>>>(scalars.ptr<double>(), totals.ptr<double>(), inputs.lr,
-                                           bias_correction(inputs.beta1, inputs.step),
-                                           bias_correction(inputs.beta2, inputs.step), inputs.clip);
+  derive_scalars<<<1, 1, 0, streams_[s]>>>(static_cast<StepScalars*>(scalars.data),
+                                           static_cast<const StepTotals*>(totals.data), StepFactors(inputs));
   check_launch("step_scalars");
 }
 

@@ -218,7 +218,7 @@ void CudaKernels::do_rms_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Te
       });
       check_launch("rms_norm_backward");
     }
-    add_partial_sums(streams_[s], d_weight.ptr<S>(), partials, cols, blocks, cols, write);
+    add_partial_sums(streams_[s], d_weight, partials, cols, blocks, write);
   });
 }
 

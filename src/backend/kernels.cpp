@@ -143,7 +143,8 @@ void Kernels::rms_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Tensor d_
   check.that(has_dtype(weight, x.dtype) && weight.is_dense() && divides(weight.numel(), x.cols()),
              "weight must be [cols of x] or [cols of a head]");
   const DType stats = stats_dtype(x.dtype);
-  check.that(has_dtype(d_weight, stats) && is_vector(d_weight, weight.numel()), "d_weight must be stats, as weight");
+  check.that(holds_sums_of(d_weight, x.dtype) && is_vector(d_weight, weight.numel()),
+             "d_weight must hold sums, as weight");
   check.that(has_dtype(rstd, stats) && is_vector(rstd, x.numel() / weight.numel()),
              "rstd must be stats [normalised rows]");
   check.that(is_workspace(workspace), "workspace must be dense uint8");

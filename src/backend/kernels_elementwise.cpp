@@ -17,8 +17,9 @@ void Kernels::add(Stream s, Tensor out, Tensor a, Tensor b) {
 
 void Kernels::scale_add(Stream s, Tensor y, Tensor x, double alpha) {
   const OperationCheck check("scale_add", {{"y", y}, {"x", x}});
-  check.that(y && x && is_floating(x) && (y.dtype == x.dtype || y.dtype == stats_dtype(x.dtype)) && same_matrix(y, x),
-             "y must have x's shape and its dtype or stats dtype");
+  check.that(
+      y && x && is_floating(y) && is_floating(x) && stats_dtype(y.dtype) == stats_dtype(x.dtype) && same_matrix(y, x),
+      "y must have x's shape and stats dtype, and be floating");
   note("scale_add", s, {y}, {x, y});
   do_scale_add(s, y, x, alpha);
 }

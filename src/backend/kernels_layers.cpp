@@ -59,9 +59,9 @@ void Kernels::layer_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Tensor 
   check.that(!d_residual || is_like(d_residual, x), "d_residual must be like x");
   check.that(is_bias(weight, x), "weight must be [cols of x]");
   const DType stats = stats_dtype(x.dtype);
-  check.that(has_dtype(d_weight, stats) && is_vector(d_weight, x.cols()) && has_dtype(d_bias, stats) &&
+  check.that(holds_sums_of(d_weight, x.dtype) && is_vector(d_weight, x.cols()) && holds_sums_of(d_bias, x.dtype) &&
                  is_vector(d_bias, x.cols()),
-             "d_weight and d_bias must be stats [cols of x]");
+             "d_weight and d_bias must hold sums [cols of x]");
   check.that(has_dtype(mean, stats) && is_vector(mean, x.rows()) && has_dtype(rstd, stats) && is_vector(rstd, x.rows()),
              "mean and rstd must be stats [tokens]");
   check.that(is_workspace(workspace), "workspace must be dense uint8");
@@ -96,9 +96,8 @@ void Kernels::bias_add(Stream s, Tensor out, Tensor x, Tensor bias) {
 
 void Kernels::bias_gradient(Stream s, Tensor d_bias, Tensor d_out, Write write) {
   const OperationCheck check("bias_gradient", {{"d_bias", d_bias}, {"d_out", d_out}});
-  check.that(
-      d_out && is_floating(d_out) && has_dtype(d_bias, stats_dtype(d_out.dtype)) && is_vector(d_bias, d_out.cols()),
-      "d_bias must be stats [cols of d_out]");
+  check.that(d_out && is_floating(d_out) && holds_sums_of(d_bias, d_out.dtype) && is_vector(d_bias, d_out.cols()),
+             "d_bias must hold sums [cols of d_out]");
   note("bias_gradient", s, {d_bias}, {d_out, read_if(write, d_bias)});
   do_bias_gradient(s, d_bias, d_out, write);
 }

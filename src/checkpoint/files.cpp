@@ -6,10 +6,12 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <limits>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -21,28 +23,41 @@ namespace {
 
 constexpr std::size_t window = std::size_t{4} << 20;  // bytes read at once
 
-FileFacts facts_of(int descriptor, const std::string& path) {
-  FileFacts facts;
+FileReading read_open(int descriptor, const std::string& path, std::span<const FileRange> ranges) {
+  FileReading reading;
   Digest digest;
+  auto range = ranges.begin();
+  auto part = std::make_unique<Digest>();
   std::vector<std::byte> buffer(window);
   while (true) {
     const ReadResult got = read_full(descriptor, buffer);
     require(got.error == 0, ExitCode::io_error, "cannot read {}: {}", path, errno_text(got.error));
     if (got.bytes == 0) break;
     digest.add(buffer.data(), static_cast<std::size_t>(got.bytes));
-    facts.size += got.bytes;
+    const std::int64_t begin = reading.facts.size;
+    reading.facts.size += got.bytes;
+    while (range != ranges.end() && range->offset < reading.facts.size) {
+      const std::int64_t from = std::max(range->offset, begin);
+      const std::int64_t to = std::min(range->offset + range->bytes, reading.facts.size);
+      part->add(buffer.data() + (from - begin), static_cast<std::size_t>(to - from));
+      if (to < range->offset + range->bytes) break;
+      reading.digests.push_back(part->hex());
+      part = std::make_unique<Digest>();
+      ++range;
+    }
   }
-  facts.digest = digest.hex();
-  return facts;
+  require(range == ranges.end(), ExitCode::io_error, "{} ends after {} bytes", path, reading.facts.size);
+  reading.facts.digest = digest.hex();
+  return reading;
 }
 
 }  // namespace
 
-FileFacts read_facts(const std::filesystem::path& path) {
+FileReading read_whole(const std::filesystem::path& path, std::span<const FileRange> ranges) {
   const std::string name = path.string();
   const FileDescriptor file = open_no_follow(name);
   if (!file) fail(ExitCode::io_error, "cannot open {}: {}", name, errno_text(errno));
-  return facts_of(file.get(), name);
+  return read_open(file.get(), name, ranges);
 }
 
 std::string file_problem(const std::filesystem::path& folder, const std::string& name, const FileFacts& expected) {
@@ -58,7 +73,7 @@ std::string file_problem(const std::filesystem::path& folder, const std::string&
     return fmt::format("{} has {} bytes instead of {}", name, status.st_size, expected.size);
   }
   try {
-    const FileFacts found = facts_of(file.get(), path);
+    const FileFacts found = read_open(file.get(), path, {}).facts;
     if (found.size == expected.size && found.digest == expected.digest) return "";
     return fmt::format("{} has other contents than were written (digest {} instead of {})", name, found.digest,
                        expected.digest);

@@ -4,20 +4,30 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "llmtrain/base/digest.hpp"
 #include "llmtrain/base/files.hpp"
+#include "llmtrain/checkpoint/h5_writer.hpp"
 
 namespace llmtrain {
 
-struct FileFacts {
-  std::int64_t size = 0;
-  std::string digest;
+/// A part of a file.
+struct FileRange {
+  std::int64_t offset = 0;
+  std::int64_t bytes = 0;
 };
 
-/// Size and digest of a file, read once. Throws io_error.
-FileFacts read_facts(const std::filesystem::path& path);
+/// What one pass over a file gives.
+struct FileReading {
+  FileFacts facts;
+  std::vector<std::string> digests;  ///< of the ranges
+};
+
+/// Reads a file once; `ranges` are in order and do not overlap. Throws io_error.
+FileReading read_whole(const std::filesystem::path& path, std::span<const FileRange> ranges = {});
 
 /// Compares a file with what it should be, size first; what is wrong, or "". A symbolic link is not followed.
 std::string file_problem(const std::filesystem::path& folder, const std::string& name, const FileFacts& expected);

@@ -120,7 +120,8 @@ void note_damaged(const std::filesystem::path& checkpoints_dir, std::span<const 
 std::string read_latest(const std::filesystem::path& checkpoints_dir) {
   try {
     std::string name = read_small_file(checkpoints_dir / "latest", max_latest);
-    if (name.ends_with('\n')) name.pop_back();
+    if (!name.ends_with('\n')) return "";
+    name.pop_back();
     return parse_step_folder(name) ? name : "";
   } catch (const Error&) {
     return "";

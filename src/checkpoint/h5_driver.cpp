@@ -10,6 +10,8 @@
 #include <cstring>
 #include <memory>
 
+#include "llmtrain/base/inject.hpp"
+
 #if H5_VERSION_GE(1, 13, 0)
 #include <H5FDdevelop.h>
 #endif
@@ -19,11 +21,12 @@ namespace llmtrain::h5 {
 namespace {
 
 constexpr std::size_t max_call = std::size_t{1} << 30;  // bytes; some systems take less than 2^31 at once
+constexpr std::size_t large = std::size_t{1} << 20;     // bytes; the library has buffers for smaller arrays
 constexpr haddr_t max_address = (haddr_t{1} << 62) - 1;
 
 /// What the access properties carry to open_file.
 struct DriverInfo {
-  WriteFailure* failure;
+  WriteRecord* record;
 };
 
 /// An open file; the library sees its first member.
@@ -32,14 +35,14 @@ struct DriverFile {
   int descriptor;
   haddr_t end_of_addresses;
   haddr_t end_of_file;
-  WriteFailure* failure;
+  WriteRecord* record;
 };
 
 DriverFile& self(H5FD_t* file) { return *reinterpret_cast<DriverFile*>(file); }
 const DriverFile& self(const H5FD_t* file) { return *reinterpret_cast<const DriverFile*>(file); }
 
 void note(DriverFile& file) {
-  if (file.failure->reason.empty()) file.failure->reason = std::strerror(errno);
+  if (file.record->failure.empty()) file.record->failure = std::strerror(errno);
 }
 
 H5FD_t* open_file(const char* name, unsigned flags, hid_t properties, haddr_t) {
@@ -50,14 +53,14 @@ H5FD_t* open_file(const char* name, unsigned flags, hid_t properties, haddr_t) {
   if ((flags & H5F_ACC_CREAT) != 0) mode |= O_CREAT;
   const int descriptor = ::open(name, mode | O_CLOEXEC, 0666);
   if (descriptor < 0) {
-    info->failure->reason = std::strerror(errno);
+    info->record->failure = std::strerror(errno);
     return nullptr;
   }
   const off_t end = ::lseek(descriptor, 0, SEEK_END);
   auto file = std::make_unique<DriverFile>();
   file->descriptor = descriptor;
   file->end_of_file = static_cast<haddr_t>(std::max<off_t>(end, 0));
-  file->failure = info->failure;
+  file->record = info->record;
   return &file.release()->base;
 }
 
@@ -101,11 +104,16 @@ herr_t read_bytes(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t size,
   return 0;
 }
 
-herr_t write_bytes(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t size, const void* buffer) {
+herr_t write_bytes(H5FD_t* base, H5FD_mem_t type, hid_t, haddr_t address, size_t size, const void* buffer) {
   DriverFile& file = self(base);
   const auto* from = static_cast<const char*>(buffer);
   const haddr_t end = address + size;
-  while (size > 0 && file.failure->reason.empty()) {
+  file.record->image.write(address, buffer, size, type == H5FD_MEM_DRAW && size >= large);
+  if (fault_at("save.write")) {
+    errno = ENOSPC;
+    note(file);
+  }
+  while (size > 0 && file.record->failure.empty()) {
     const ssize_t written = ::pwrite(file.descriptor, from, std::min(size, max_call), static_cast<off_t>(address));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
@@ -124,10 +132,11 @@ herr_t write_bytes(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t size
 herr_t truncate_file(H5FD_t* base, hid_t, hbool_t) {
   DriverFile& file = self(base);
   if (file.end_of_addresses == file.end_of_file) return 0;
-  if (file.failure->reason.empty() && ::ftruncate(file.descriptor, static_cast<off_t>(file.end_of_addresses)) != 0) {
+  if (file.record->failure.empty() && ::ftruncate(file.descriptor, static_cast<off_t>(file.end_of_addresses)) != 0) {
     note(file);
   }
   file.end_of_file = file.end_of_addresses;
+  file.record->image.resize(file.end_of_file);
   return 0;
 }
 
@@ -157,11 +166,11 @@ H5FD_class_t make_class() {
 
 }  // namespace
 
-Id writing_properties(WriteFailure& failure) {
+Id writing_properties(WriteRecord& record) {
   Id list = access_properties();
   static const H5FD_class_t driver_class = make_class();
   static const hid_t driver = H5FDregister(&driver_class);
-  const DriverInfo info{&failure};
+  const DriverInfo info{&record};
   LLMTRAIN_CHECK(driver >= 0 && H5Pset_driver(list.get(), driver, &info) >= 0);
   return list;
 }

@@ -61,7 +61,7 @@ void set_hole(const h5::Id& properties, DType dtype) {
 
 struct H5Writer::Impl {
   std::filesystem::path path;
-  h5::WriteFailure failure;  // outlives the file
+  h5::WriteRecord record;  // outlives the file
   h5::Id file;
   std::set<std::string> groups;
 
@@ -69,7 +69,7 @@ struct H5Writer::Impl {
 
   /// Throws what the driver noted; the library itself knows nothing of it.
   void check_written(const std::string& object = "") const {
-    require(failure.reason.empty(), ExitCode::io_error, "cannot write {}: {}", where(object), failure.reason);
+    require(record.failure.empty(), ExitCode::io_error, "cannot write {}: {}", where(object), record.failure);
   }
 
   void make_groups(const std::string& dataset) {
@@ -89,7 +89,8 @@ struct H5Writer::Impl {
         ExitCode::io_error, "make dataset", where(dataset));
   }
 
-  void put(const std::string& dataset, const h5::Id& type, const h5::Id& space, const void* data) {
+  /// Returns where in the file the data lies.
+  std::int64_t put(const std::string& dataset, const h5::Id& type, const h5::Id& space, const void* data) {
     const h5::Id properties = creation_properties(H5P_DATASET_CREATE);
     LLMTRAIN_CHECK(H5Pset_layout(properties.get(), H5D_CONTIGUOUS) >= 0);
     LLMTRAIN_CHECK(H5Pset_fill_time(properties.get(), H5D_FILL_TIME_NEVER) >= 0);
@@ -97,6 +98,7 @@ struct H5Writer::Impl {
     h5::check(H5Dwrite(made.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data), ExitCode::io_error, "write",
               where(dataset));
     check_written(dataset);
+    return static_cast<std::int64_t>(H5Dget_offset(made.get()));
   }
 
   void put_attribute(const std::string& object, const std::string& name, const h5::Id& type, const h5::Id& space,
@@ -112,18 +114,19 @@ struct H5Writer::Impl {
 
 H5Writer::H5Writer(const std::filesystem::path& path) : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
-  const h5::Id access = h5::writing_properties(impl_->failure);
+  const h5::Id access = h5::writing_properties(impl_->record);
   const h5::Id creation = creation_properties(H5P_FILE_CREATE);
   const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get());
   require(file >= 0, ExitCode::cannot_create, "cannot create {}: {}", path.string(),
-          impl_->failure.reason.empty() ? h5::reason() : impl_->failure.reason);
+          impl_->record.failure.empty() ? h5::reason() : impl_->record.failure);
   impl_->file = h5::Id(file);
 }
 
 H5Writer::~H5Writer() = default;
 
-void H5Writer::write(const std::string& dataset, DType dtype, std::span<const std::int64_t> shape, const void* data) {
-  impl_->put(dataset, h5::type_of(dtype), space_of(shape), data);
+std::int64_t H5Writer::write(const std::string& dataset, DType dtype, std::span<const std::int64_t> shape,
+                             const void* data) {
+  return impl_->put(dataset, h5::type_of(dtype), space_of(shape), data);
 }
 
 void H5Writer::write_text(const std::string& dataset, const std::string& text) {
@@ -170,5 +173,7 @@ void H5Writer::close() {
   impl_->check_written();
   sync_path(impl_->path);
 }
+
+FileFacts H5Writer::facts() const { return impl_->record.image.facts(); }
 
 }  // namespace llmtrain

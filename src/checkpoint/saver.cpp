@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The phases of a save: begin (rank 0 makes a folder aside), write (each rank alone, no communication), commit (rank 0
-/// describes, renames, points `latest` to it, prunes). Failures are agreed on at the end of each phase.
+/// describes, renames, points `latest` to it, prunes; no communication). Failures are agreed on at the end of each.
 #include "llmtrain/checkpoint/saver.hpp"
 
 #include <algorithm>
-#include <optional>
+#include <chrono>
+#include <future>
 #include <system_error>
 
 #include <fmt/format.h>
 
 #include "files.hpp"
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/inject.hpp"
 #include "llmtrain/checkpoint/folders.hpp"
 #include "llmtrain/checkpoint/loader.hpp"
 #include "llmtrain/checkpoint/manifest.hpp"
@@ -22,12 +24,6 @@ namespace llmtrain {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// What one rank tells rank 0 about its shard.
-struct ShardReport {
-  std::vector<StoredPiece> pieces;
-  FileFacts facts;
-};
 
 void check_inputs(const CheckpointState& state, std::span<const Piece> pieces, const SaveOptions& options) {
   LLMTRAIN_CHECK(state.step >= 0 && state.samples >= 0 && options.keep >= 1);
@@ -50,51 +46,28 @@ void make_folder(const fs::path& folder) {
           folder.string(), error ? error.message() : "it exists and is not a folder");
 }
 
-/// Makes the folder to write in, if the disk has room. Rank 0.
-void begin_save(const fs::path& checkpoints_dir, const fs::path& aside, std::int64_t bytes) {
-  make_folder(checkpoints_dir);
+void require_room(const fs::path& checkpoints_dir, std::int64_t bytes) {
   const std::int64_t free = free_bytes(checkpoints_dir);
   require(bytes <= free, ExitCode::io_error,
           "a checkpoint needs {} bytes and {} has {} free: make room or set checkpoint.dir", bytes,
           checkpoints_dir.string(), free);
+}
+
+/// Makes the folder to write in, if the disk has room. Rank 0.
+void begin_save(const fs::path& checkpoints_dir, const fs::path& aside, std::int64_t bytes) {
+  fault_point("save.begin");
+  make_folder(checkpoints_dir);
+  require_room(checkpoints_dir, bytes);
   std::error_code error;
   const bool made = fs::create_directory(aside, error);
   require(made, ExitCode::cannot_create, "cannot create folder {}: {}", aside.string(),
           error ? error.message() : "it exists");
 }
 
-/// Compares what lies on the disk with what was in memory.
-void verify_shard(const fs::path& folder, const std::string& name, std::span<const StoredPiece> pieces) {
-  try {
-    const ShardFile shard(folder, name);
-    std::vector<StoredPiece> found = shard.scan();
-    sort_pieces(found);
-    require(encode(found) == encode(pieces), ExitCode::io_error, "headers of {} read back differ", name);
-    for (const StoredPiece& piece : found) {
-      require(shard.digest(piece) == piece.digest, ExitCode::io_error, "{} in {} reads back differently", piece.dataset,
-              name);
-    }
-  } catch (const Error& error) {
-    fail(ExitCode::io_error, "the checkpoint just written is not what was in memory: {}; check the disk", error.what());
-  }
-}
-
-/// Writes this rank's shard, unless it has nothing to write. No communication.
-ShardReport write_phase(int rank, const fs::path& aside, const CheckpointState& state, std::span<const Piece> pieces,
-                        bool verify) {
-  ShardReport report;
-  const bool empty = std::ranges::all_of(pieces, [](const Piece& piece) { return piece.size() == 0; });
-  if (rank > 0 && empty) return report;
-  const std::string name = shard_name(rank);
-  report.pieces = write_shard(aside, name, pieces, rank == 0 ? &state.deck : nullptr);
-  report.facts = read_facts(aside / name);
-  if (verify) verify_shard(aside, name, report.pieces);
-  return report;
-}
-
-std::string encode_report(const ShardReport& report) {
-  if (report.facts.digest.empty()) return "";
-  return fmt::format("{} {}\n{}", report.facts.size, report.facts.digest, encode(report.pieces));
+/// What one rank tells rank 0 about its shard; nothing if it has none.
+std::string encode_report(const WrittenShard& shard) {
+  if (shard.name.empty()) return "";
+  return fmt::format("{} {}\n{}", shard.facts.size, shard.facts.digest, encode(shard.pieces));
 }
 
 /// Everything that rank 0 writes into the folder aside; returns the bytes of the whole checkpoint.
@@ -115,11 +88,12 @@ std::int64_t describe(const fs::path& aside, const CheckpointState& state, std::
   sort_pieces(pieces);
   manifest.tensors = tensors_of(pieces, ExitCode::internal);
   if (manifest.writers <= max_indexed_writers) {
-    write_index_file(aside / index_file_name, state, pieces);
-    const FileFacts facts = read_facts(aside / index_file_name);
+    fault_point("save.index");
+    const FileFacts facts = write_index_file(aside / index_file_name, state, pieces);
     manifest.files.insert(manifest.files.begin(), {index_file_name, facts.size, facts.digest});
   }
   const std::string text = write_manifest(manifest);
+  fault_point("save.manifest");
   durable_write(aside / manifest_name, text);
   sync_path(aside);
   return manifest.bytes() + static_cast<std::int64_t>(text.size());
@@ -139,6 +113,7 @@ fs::path damaged_name(const fs::path& folder) {
 /// Gives the folder its name. An older one of that name is removed if it was whole, else kept under another name.
 void publish(const fs::path& aside, const fs::path& folder, bool replace, bool old_is_damaged,
              std::vector<std::string>& notes) {
+  fault_point("save.rename");
   if (!replace) return durable_rename(aside, folder);
   exchange_paths(aside, folder);
   if (old_is_damaged) {
@@ -152,6 +127,17 @@ void publish(const fs::path& aside, const fs::path& folder, bool replace, bool o
   }
 }
 
+/// Renamed first: a kill while files go leaves an unfinished folder, not a damaged checkpoint.
+void remove_step(const fs::path& folder, std::vector<std::string>& notes) {
+  fs::path doomed = folder;
+  doomed += ".tmp." + random_suffix();
+  fault_point("save.prune");
+  durable_rename(folder, doomed);
+  fault_point("save.remove");
+  fs::remove_all(doomed);
+  notes.push_back(fmt::format("removed {}", folder.filename().string()));
+}
+
 /// Removes the oldest steps beyond `keep`. Newer steps than the new one belong to somebody else's plans: they stay.
 void prune(const fs::path& checkpoints_dir, std::int64_t step, const SaveOptions& options,
            std::vector<std::string>& notes) {
@@ -163,13 +149,7 @@ void prune(const fs::path& checkpoints_dir, std::int64_t step, const SaveOptions
     const bool committed = fs::is_regular_file(folder.path / manifest_name);
     const bool spare = folder.step != step && std::ranges::find(spared, name) != spared.end();
     if (folder.step > step || !committed || spare) continue;
-    if (++kept <= options.keep) continue;
-    // Renamed first: a kill while files go leaves an unfinished folder, not a damaged checkpoint.
-    fs::path doomed = folder.path;
-    doomed += ".tmp." + random_suffix();
-    durable_rename(folder.path, doomed);
-    fs::remove_all(doomed);
-    notes.push_back(fmt::format("removed {}", name));
+    if (++kept > options.keep) remove_step(folder.path, notes);
   }
 }
 
@@ -177,12 +157,14 @@ void prune(const fs::path& checkpoints_dir, std::int64_t step, const SaveOptions
 void after_commit(const fs::path& folder, std::int64_t step, const SaveOptions& options,
                   std::vector<std::string>& notes) {
   try {
+    fault_point("save.latest");
     atomic_write(folder.parent_path() / "latest", folder.filename().string() + "\n");
     prune(folder.parent_path(), step, options, notes);
   } catch (const std::exception& error) {
     notes.push_back(
         fmt::format("warning: {} is saved, but tidying up failed: {}", folder.filename().string(), error.what()));
   }
+  static_cast<void>(fault_at("save.end"));
 }
 
 /// Whether an older folder of the same name lies there, and whether it verifies. Collective.
@@ -206,39 +188,127 @@ Occupant look_at_place(const MpiComm& comm, const fs::path& folder) {
 
 }  // namespace
 
-SaveResult save_checkpoint(const MpiComm& comm, const fs::path& checkpoints_dir, const CheckpointState& state,
-                           std::span<const Piece> pieces, const SaveOptions& options) {
-  const int rank = team::rank(comm);
+struct Save::Impl {
+  MpiComm comm;
+  fs::path checkpoints_dir;
+  CheckpointState state;
+  std::vector<Piece> pieces;
+  SaveOptions options;
+  fs::path aside;
+  Occupant occupant;
+  WrittenShard shard;                // after the write phase
+  std::vector<std::string> reports;  // of all ranks, in the commit phase
+  enum class Phase { write, commit, committed } phase = Phase::write;
   SaveResult result;
-  result.folder = checkpoints_dir / step_folder_name(state.step);
-  team::agree(comm, [&] { check_inputs(state, pieces, options); });
-  std::int64_t bytes = 0;
-  for (const Piece& piece : pieces) bytes += piece.bytes();
-  bytes = team::sum(comm, bytes);
-  fs::path aside = result.folder;
-  aside += ".tmp." + team::broadcast(comm, random_suffix());
-  const Occupant occupant = look_at_place(comm, result.folder);
-  try {
+  std::future<void> work;  // of this phase on this rank; the last member: its end is waited for first
+
+  void begin() {
+    team::agree(comm, [&] { check_inputs(state, pieces, options); });
+    std::int64_t bytes = 0;
+    for (const Piece& piece : pieces) bytes += piece.bytes();
+    bytes = team::sum(comm, bytes);
+    result.folder = checkpoints_dir / step_folder_name(state.step);
+    aside = result.folder;
+    aside += ".tmp." + team::broadcast(comm, random_suffix());
+    occupant = look_at_place(comm, result.folder);
     team::agree_on_root(comm, [&] { begin_save(checkpoints_dir, aside, bytes); });
-    ShardReport report;
-    team::agree(comm, [&] { report = write_phase(rank, aside, state, pieces, options.verify); });
-    const std::vector<std::string> reports = team::all_gather(comm, encode_report(report));
-    std::int64_t total = 0;
-    team::agree_on_root(comm, [&] {
-      total = describe(aside, state, reports);
-      publish(aside, result.folder, occupant.exists, occupant.damaged, result.notes);
-    });
-    result.bytes = team::sum(comm, rank == 0 ? total : 0);
-  } catch (...) {
-    std::error_code ignored;
-    if (rank == 0) fs::remove_all(aside, ignored);
-    throw;
+    start(&Impl::write);
   }
-  if (rank == 0) after_commit(result.folder, state.step, options, result.notes);
-  return result;
+
+  /// The work of a phase, in a thread or at the next advance().
+  void start(void (Impl::*phase_work)()) {
+    work = std::async(options.in_background ? std::launch::async : std::launch::deferred, [this, phase_work] {
+      set_fault_step(state.step);
+      (this->*phase_work)();
+    });
+  }
+
+  /// Writes this rank's shard, unless it has nothing to write. No communication.
+  void write() {
+    const int rank = team::rank(comm);
+    const bool empty = std::ranges::all_of(pieces, [](const Piece& piece) { return piece.size() == 0; });
+    if (rank > 0 && empty) return;
+    shard = write_shard(aside, shard_name(rank), pieces, rank == 0 ? &state.deck : nullptr);
+    if (options.verify) verify_shard(aside, shard);
+  }
+
+  /// What makes it a checkpoint. No communication; nothing to do but on rank 0.
+  void commit() {
+    if (team::rank(comm) != 0) return;
+    result.bytes = describe(aside, state, reports);
+    publish(aside, result.folder, occupant.exists, occupant.damaged, result.notes);
+    after_commit(result.folder, state.step, options, result.notes);
+  }
+
+  ~Impl() {
+    if (work.valid() && options.in_background) work.wait();
+    std::error_code ignored;
+    if (phase != Phase::committed && !aside.empty() && team::rank(comm) == 0) fs::remove_all(aside, ignored);
+  }
+};
+
+Save::Save(const MpiComm& comm, const fs::path& checkpoints_dir, CheckpointState state, std::vector<Piece> pieces,
+           const SaveOptions& options)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->comm = comm;
+  impl_->checkpoints_dir = checkpoints_dir;
+  impl_->state = std::move(state);
+  impl_->pieces = std::move(pieces);
+  impl_->options = options;
+  impl_->begin();
 }
 
-void check_checkpoint_dir(const MpiComm& comm, const fs::path& checkpoints_dir) {
+Save::~Save() = default;
+
+bool Save::is_working() const {
+  return impl_->work.valid() && impl_->work.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
+}
+
+bool Save::is_written() const { return impl_->phase != Impl::Phase::write; }
+
+bool Save::advance() {
+  Impl& save = *impl_;
+  team::agree(save.comm, [&] { save.work.get(); });
+  if (save.phase == Impl::Phase::commit) {
+    save.phase = Impl::Phase::committed;
+    return true;
+  }
+  save.reports = team::all_gather(save.comm, encode_report(save.shard));
+  save.phase = Impl::Phase::commit;
+  save.start(&Impl::commit);
+  return false;
+}
+
+const SaveResult& Save::result() const { return impl_->result; }
+
+SaveResult save_checkpoint(const MpiComm& comm, const fs::path& checkpoints_dir, const CheckpointState& state,
+                           std::span<const Piece> pieces, const SaveOptions& options) {
+  Save save(comm, checkpoints_dir, state, {pieces.begin(), pieces.end()}, options);
+  while (!save.advance()) {
+  }
+  return save.result();
+}
+
+std::vector<std::string> prune_checkpoints(const fs::path& checkpoints_dir, std::int64_t keep) {
+  std::int64_t kept = 0;
+  std::vector<std::string> notes;
+  const std::vector<std::string> damaged = read_damaged(checkpoints_dir);
+  for (const StepFolder& folder : list_step_folders(checkpoints_dir).steps) {
+    const std::string name = folder.path.filename().string();
+    if (std::ranges::find(damaged, name) != damaged.end() || !fs::is_regular_file(folder.path / manifest_name))
+      continue;
+    if (kept < keep) {
+      kept += examine_checkpoint({}, folder.path).problems.empty() ? 1 : 0;
+    } else {
+      remove_step(folder.path, notes);
+    }
+  }
+  require(kept > 0, ExitCode::missing_input, "no checkpoint in {} verifies: nothing is removed",
+          checkpoints_dir.string());
+  return notes;
+}
+
+void check_checkpoint_dir(const MpiComm& comm, const fs::path& checkpoints_dir, std::int64_t bytes) {
   team::agree_on_root(comm, [&] { make_folder(checkpoints_dir); });
   team::agree(comm, [&] {
     const fs::path probe = checkpoints_dir / fmt::format(".probe-{:05}", team::rank(comm));
@@ -256,6 +326,7 @@ void check_checkpoint_dir(const MpiComm& comm, const fs::path& checkpoints_dir) 
            checkpoints_dir.string(), error.what());
     }
   });
+  team::agree_on_root(comm, [&] { require_room(checkpoints_dir, bytes); });
 }
 
 }  // namespace llmtrain

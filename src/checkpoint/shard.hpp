@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "files.hpp"
 #include "llmtrain/checkpoint/geometry.hpp"
 #include "llmtrain/checkpoint/loader.hpp"
 #include "llmtrain/checkpoint/piece.hpp"
@@ -25,10 +26,21 @@ std::string shard_name(int rank);
 inline constexpr const char* index_file_name = "checkpoint.h5";
 inline constexpr const char* deck_dataset = "/deck";
 
+/// A shard as it was written.
+struct WrittenShard {
+  std::string name;
+  FileFacts facts;                  ///< from memory, not from the disk
+  std::vector<StoredPiece> pieces;  ///< sorted by tensor
+  std::vector<FileRange> ranges;    ///< of the pieces in the file, in the same order
+};
+
 /// Writes the pieces that are not empty, sorted by tensor, slice and range; a further piece of one tensor is called as
-/// the tensor and "+1", "+2". The deck goes in where it is not null. Returns what was written. Throws as H5Writer.
-std::vector<StoredPiece> write_shard(const std::filesystem::path& folder, const std::string& name,
-                                     std::span<const Piece> pieces, const std::string* deck);
+/// the tensor and "+1", "+2". The deck goes in where it is not null. Throws as H5Writer.
+WrittenShard write_shard(const std::filesystem::path& folder, const std::string& name, std::span<const Piece> pieces,
+                         const std::string* deck);
+
+/// Reads a shard back from its disk. Throws io_error unless it is what was in memory.
+void verify_shard(const std::filesystem::path& folder, const WrittenShard& written);
 
 /// An open shard. Every call throws checkpoint_damaged for what our writer does not make: links that are not hard,
 /// virtual, external, chunked or filtered data, foreign types, impossible shapes.
@@ -57,9 +69,9 @@ class ShardFile {
 std::string encode(std::span<const StoredPiece> pieces);
 std::vector<StoredPiece> decode(std::string_view text);
 
-/// Adds the virtual datasets, the deck and the state to a new checkpoint.h5. `pieces` are sorted by tensor.
-void write_index_file(const std::filesystem::path& path, const CheckpointState& state,
-                      std::span<const StoredPiece> pieces);
+/// Writes a new checkpoint.h5: the virtual datasets, the deck and the state. `pieces` are sorted by tensor.
+FileFacts write_index_file(const std::filesystem::path& path, const CheckpointState& state,
+                           std::span<const StoredPiece> pieces);
 
 /// Sorts by tensor, slice and range.
 void sort_pieces(std::vector<StoredPiece>& pieces);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Writing of shards and of checkpoint.h5, the virtual datasets over them.
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 
 #include <fmt/format.h>
 
 #include "files.hpp"
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/inject.hpp"
 #include "llmtrain/checkpoint/h5_writer.hpp"
 #include "shard.hpp"
 
@@ -32,13 +34,15 @@ void describe(H5Writer& file, const StoredPiece& stored) {
 
 std::string shard_name(int rank) { return fmt::format("shard-{:05}.h5", rank); }
 
-std::vector<StoredPiece> write_shard(const std::filesystem::path& folder, const std::string& name,
-                                     std::span<const Piece> pieces, const std::string* deck) {
-  std::vector<StoredPiece> stored;
+WrittenShard write_shard(const std::filesystem::path& folder, const std::string& name, std::span<const Piece> pieces,
+                         const std::string* deck) {
+  WrittenShard shard{name, {}, {}, {}};
+  std::vector<StoredPiece>& stored = shard.pieces;
   for (const Piece& piece : pieces) {
     if (piece.size() > 0) stored.push_back({piece, "", name, piece.dataset});
   }
   sort_pieces(stored);
+  fault_point("save.open");
   H5Writer file(folder / name);
   if (deck != nullptr) file.write_text(deck_dataset, *deck);
   int further = 0;
@@ -48,11 +52,34 @@ std::vector<StoredPiece> write_shard(const std::filesystem::path& folder, const 
     if (further > 0) entry.dataset += fmt::format("+{}", further);
     const std::int64_t elements = entry.piece.size();
     entry.digest = digest_of(entry.piece.data, static_cast<std::size_t>(entry.piece.bytes()));
-    file.write(entry.dataset, entry.piece.dtype, std::span(&elements, 1), entry.piece.data);
+    fault_point("save.piece");
+    const std::int64_t offset = file.write(entry.dataset, entry.piece.dtype, std::span(&elements, 1), entry.piece.data);
+    shard.ranges.push_back({offset, entry.piece.bytes()});
     describe(file, entry);
   }
+  fault_point("save.close");
   file.close();
-  return stored;
+  shard.facts = file.facts();
+  return shard;
+}
+
+void verify_shard(const std::filesystem::path& folder, const WrittenShard& written) {
+  fault_point("save.verify");
+  // Arrays follow each other in the order in which they were written, but nothing says that they must.
+  std::vector<std::size_t> order(written.ranges.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [&](std::size_t i) { return written.ranges[i].offset; });
+  std::vector<FileRange> ranges;
+  for (const std::size_t i : order) ranges.push_back(written.ranges[i]);
+  const FileReading found = read_whole(folder / written.name, ranges);
+  constexpr const char* remedy = "the checkpoint just written is not what was in memory; check the disk and the memory";
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const StoredPiece& piece = written.pieces[order[i]];
+    require(found.digests[i] == piece.digest, ExitCode::io_error, "{} in {} reads back differently: {}", piece.dataset,
+            written.name, remedy);
+  }
+  require(found.facts.size == written.facts.size && found.facts.digest == written.facts.digest, ExitCode::io_error,
+          "headers of {} read back differently: {}", written.name, remedy);
 }
 
 void sort_pieces(std::vector<StoredPiece>& pieces) {
@@ -81,8 +108,8 @@ std::vector<ManifestTensor> tensors_of(std::span<const StoredPiece> pieces, Exit
   return tensors;
 }
 
-void write_index_file(const std::filesystem::path& path, const CheckpointState& state,
-                      std::span<const StoredPiece> pieces) {
+FileFacts write_index_file(const std::filesystem::path& path, const CheckpointState& state,
+                           std::span<const StoredPiece> pieces) {
   H5Writer file(path);
   file.write_text(deck_dataset, state.deck);
   file.write("/state/step", {}, std::span(&state.step, 1));
@@ -103,6 +130,7 @@ void write_index_file(const std::filesystem::path& path, const CheckpointState& 
     file.write_virtual(first.dataset, first.dtype, first.global_shape, sources);
   }
   file.close();
+  return file.facts();
 }
 
 }  // namespace llmtrain

@@ -171,12 +171,29 @@ void check_optimizer(const Deck& deck, Rules& rules) {
   rules.rule(p.compute != Compute::fp64 || !half,
              {"precision.gradients", "precision.reduce", "precision.moments", "precision.compute"},
              "precision.compute fp64 sets gradients, reduce and moments too: leave them out");
+  rules.rule(p.compute != Compute::fp32 || (p.gradients == Storage16::fp32 && p.reduce == Storage16::fp32),
+             {"precision.gradients", "precision.reduce", "precision.compute"},
+             "precision.gradients and reduce bf16 go with precision.compute bf16: set it, or leave them fp32");
+  // A bf16 average moves only if its change is more than 2^-9 of it.
+  rules.rule(
+      p.moments == Storage16::fp32 || std::max(o.betas[0], o.betas[1]) <= 0.99,
+      {"precision.moments", "optimizer.betas"},
+      "precision.moments bf16 rounds away the changes of moments with betas above 0.99 ([{}, {}]): lower them, or "
+      "set precision.moments fp32",
+      format_real(o.betas[0]), format_real(o.betas[1]));
 }
 
 void check_data_keys(const Deck& deck, Rules& rules) {
   std::string problem;
   rules.rule(parse_split(deck.data.split, problem).has_value(), {"data.split"},
              "data.split '{}' {}: write three shares, e.g. \"98,2,0\"", deck.data.split, problem);
+  const auto& train = deck.data.train;
+  const auto unweighted =
+      std::find_if(train.begin(), train.end(), [](const DataSource& set) { return set.weight == 0; });
+  rules.rule(unweighted == train.end() ||
+                 std::all_of(train.begin(), train.end(), [](const DataSource& set) { return set.weight == 0; }),
+             {"data.train"}, "data.train: '{}' has no weight, but others have: give every set one, or none",
+             unweighted == train.end() ? "" : unweighted->prefix);
   std::set<std::string> seen;
   for (const DataSource& set : deck.data.valid) {
     rules.rule(set.weight == 0, {"data.valid"},
@@ -253,7 +270,6 @@ void check_deck(const Deck& deck, const DeckChecks& checks, const DeckOrigin& or
   check_values(deck, origin, findings);
   if (checks.ranks > 0) check_ranks(deck, checks.ranks, origin, findings);
   if (checks.data) check_data(deck, origin, findings);
-  if (checks.built) check_built(deck, checks.ranks, origin, findings);
 }
 
 void check_deck(const Deck& deck, const DeckChecks& checks) {

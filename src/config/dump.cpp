@@ -9,7 +9,9 @@
 #include <array>
 #include <vector>
 
+#include "llmtrain/base/wrap.hpp"
 #include "llmtrain/config/key.hpp"
+#include "llmtrain/config/noted_yaml.hpp"
 #include "llmtrain/config/numbers.hpp"
 
 namespace llmtrain {
@@ -22,7 +24,8 @@ class Writer {
  public:
   explicit Writer(bool comments) : comments_(comments) {}
 
-  void write(const Key& key, const std::string& value) {
+  /// A short `note` stands behind the value, a long one above it.
+  void write(const Key& key, const std::string& value, const std::string& note = "") {
     const std::vector<std::string> parts = split(key.path);
     std::size_t common = 0;
     while (common < groups_.size() && common + 1 < parts.size() && groups_[common] == parts[common]) ++common;
@@ -32,7 +35,10 @@ class Writer {
       groups_.push_back(parts[common]);
     }
     if (comments_) comment(key);
-    out_ += fmt::format("{}{}: {}\n", indent(), parts.back(), value);
+    const std::string line = fmt::format("{}{}: {}", indent(), parts.back(), value);
+    const bool behind = line.size() + note.size() <= comment_width;
+    if (!behind && !note.empty()) comment(note);
+    out_ += line + (behind && !note.empty() ? "  # " + note : "") + "\n";
   }
 
   void heading(const Block& block) {
@@ -58,21 +64,11 @@ class Writer {
   std::string indent() const { return std::string(2 * groups_.size(), ' '); }
 
   void comment(const Key& key) {
-    const std::string text =
-        fmt::format("{} Takes {}; default {}.", key.facts.meaning, key.takes(), key.default_text());
-    std::string line;
-    for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = std::min(text.find(' ', at), text.size());
-      const std::string word = text.substr(at, end - at);
-      if (!line.empty() && line.size() + 1 + word.size() > comment_width) {
-        out_ += fmt::format("{}# {}\n", indent(), line);
-        line.clear();
-      }
-      if (!line.empty()) line.push_back(' ');
-      line += word;
-      at = end + 1;
-    }
-    out_ += fmt::format("{}# {}\n", indent(), line);
+    comment(fmt::format("{} Takes {}; default {}.", key.facts.meaning, key.takes(), key.default_text()));
+  }
+
+  void comment(const std::string& text) {
+    for (const std::string& line : wrapped(text, comment_width)) out_ += fmt::format("{}# {}\n", indent(), line);
   }
 
   bool comments_;
@@ -187,6 +183,18 @@ std::string to_commented_yaml(const Deck& deck) {
          "# differ from their defaults. Whole numbers may be written as 1e6. Paths are relative to the current "
          "directory.\n" +
          dump(deck, DumpFor::run, true);
+}
+
+std::string to_noted_yaml(const NotedValues& values) {
+  Writer writer(false);
+  for (const Block& block : deck_blocks()) {
+    writer.heading(block);
+    for (const Key& key : block.keys) {
+      const auto found = values.find(key.path);
+      if (found != values.end()) writer.write(key, found->second.value, found->second.note);
+    }
+  }
+  return writer.take();
 }
 
 }  // namespace llmtrain

@@ -9,11 +9,13 @@
 
 namespace llmtrain {
 
-void Control::post(bool out_of_time) { flags_.post(std::array<std::int64_t, 2>{stop_signal(), out_of_time ? 1 : 0}); }
+void Control::post(const Notice& notice) {
+  flags_.post(std::array<std::int64_t, 4>{stop_signal(), notice.out_of_time, notice.saving, notice.displaced});
+}
 
-StopReason Control::read() {
+Agreement Control::read() {
   const auto flags = flags_.read();
-  return {static_cast<int>(flags[0]), flags[1] != 0};
+  return {{static_cast<int>(flags[0]), flags[1] != 0}, flags[2] != 0, flags[3] != 0};
 }
 
 void Walltime::took_step(double seconds) { step_ = std::max(step_, seconds); }

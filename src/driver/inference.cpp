@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "llmtrain/backend/workspace.hpp"
+#include "llmtrain/driver/parts.hpp"
 #include "llmtrain/model/shapes.hpp"
 
 namespace llmtrain {
@@ -15,8 +16,7 @@ Inference::Inference(const Deck& deck, Device& device, std::int64_t scratch_byte
       device_(device),
       stream_(device.make_stream("compute")),
       table_(make_param_table(deck.model, 1)),
-      shape_(table_, StorePlace{}, deck.parallel, data_dtype(deck.precision.compute),
-             stats_dtype(deck.precision.compute)),
+      shape_(table_, StorePlace{}, deck.parallel, store_types(deck.precision)),
       params_(shape_, {}, plan_),
       rope_(deck.model, stats_dtype(deck.precision.compute), plan_),
       stage_(deck.model, {whole_model(deck.model), 0}, 0, 1, deck.precision.compute, {deck.model.seq_len, 1, {}}, rope_,

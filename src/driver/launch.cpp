@@ -8,6 +8,7 @@
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/driver/resume.hpp"
+#include "llmtrain/driver/run_folder.hpp"
 #include "llmtrain/model/shapes.hpp"
 #include "llmtrain/topology/placement.hpp"
 
@@ -70,8 +71,6 @@ void find_resume_point(Launch& out, bool samples_given) {
     if (!samples_given) out.deck.data.samples = state.samples;
     const std::vector<KeyChange> changes = key_changes(parse_deck(state.deck, name + ": deck"), out.deck);
     require_allowed(changes, name);
-    require(state.identity.at("tokenizer") == out.tokenizer->digest(), ExitCode::checkpoint_incompatible,
-            "{} was trained with another tokenizer than data.tokenizer gives", name);
     for (const KeyChange& change : changes) {
       out.warnings.push_back(
           fmt::format("{} was {} in the checkpoint and is {} now", change.key, change.stored, change.now));
@@ -79,6 +78,26 @@ void find_resume_point(Launch& out, bool samples_given) {
   });
   out.protect.push_back(found.checkpoint->folder.filename().string());
   out.resumed = Resumed{std::move(*found.checkpoint), std::move(state)};
+}
+
+/// Digests of what the run reads, against those of the checkpoint. A change must be allowed by the name of its key.
+void identify(Launch& out) {
+  agree_on_root(out.place.world, [&] {
+    out.identity["tokenizer"] = out.tokenizer->digest();
+    out.identity["data"] = out.data.train->fingerprint();
+    if (!out.resumed) return;
+    const std::string name = out.resumed->checkpoint.folder.string();
+    for (const auto& [what, key] : {std::pair{"tokenizer", "data.tokenizer"}, std::pair{"data", "data.train"}}) {
+      const auto stored = out.resumed->state.identity.find(what);
+      if (stored == out.resumed->state.identity.end() || stored->second == out.identity[what]) continue;
+      require(is_allowed(key, out.deck), ExitCode::checkpoint_incompatible,
+              "{} was trained with other contents of {} (digest {}, now {}); restore them, or allow the change with "
+              "checkpoint.allow: [{}]",
+              name, key, stored->second, out.identity[what], key);
+      out.warnings.push_back(
+          fmt::format("{} has other contents than in the checkpoint, as checkpoint.allow says", key));
+    }
+  });
 }
 
 }  // namespace
@@ -92,7 +111,7 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
   Deck written;
   std::unique_ptr<Tokenizer> tokenizer;
   agree(world, [&] {
-    written = parse_deck(text, deck_path, overrides, {.ranks = world.size(), .built = true, .data = true});
+    written = parse_deck(text, deck_path, overrides, {.ranks = world.size(), .data = true});
     tokenizer = make_tokenizer(written.data.tokenizer);
     require(
         !written.data.mask_eod || tokenizer->eod().has_value(), ExitCode::configuration,
@@ -111,19 +130,25 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
              .nodes = node_numbers(world, node),
              .device = make_device(kind, written.run, world, node),
              .warnings = {},
-             .protect = {}};
+             .protect = {},
+             .identity = {},
+             .locks = {}};
   const std::string caution = out.device->caution(data_dtype(out.deck.precision.compute));
   const std::string split = split_tensor_groups(out.place.topology, out.nodes);
   for (const std::string& warning : {caution, split}) {
     if (!warning.empty()) out.warnings.push_back(warning);
   }
-  if (start == Start::resume) find_resume_point(out, written.data.samples > 0);
+  if (start == Start::resume) {
+    lock_folders(out, Folders::existing);
+    find_resume_point(out, written.data.samples > 0);
+  }
   agree(world, [&] {
     const Deck& deck = out.deck;
     out.data = open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch, deck.model.vocab,
                                   out.tokenizer->digest());
   });
   out.warnings.insert(out.warnings.end(), out.data.warnings.begin(), out.data.warnings.end());
+  if (start == Start::resume) identify(out);
   return out;
 }
 
@@ -140,7 +165,7 @@ std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::s
   return std::make_unique<Loader>(
       std::move(dataset), LoaderShape{deck.schedule.micro_batch, deck.model.seq_len, deck.schedule.global_batch,
                                       place.topology.index(data_axes, place.rank), place.topology.size(data_axes),
-                                      deck.model.vocab, masked_token});
+                                      deck.model.vocab, masked_token, deck.data.document_mask});
 }
 
 std::unique_ptr<Loader> make_loader(const Launch& launch, std::shared_ptr<const Dataset> dataset) {

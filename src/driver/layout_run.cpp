@@ -38,7 +38,11 @@ LayoutNumbers run_layout(const LayoutRun& run, std::int64_t steps) {
   const std::unique_ptr<Loader> loader = make_loader(deck, place, run.data, run.masked_token);
   Timers timers;
   Trainer trainer(parts, *loader, timers);
-  parts.params.initialise(parts.kernels, parts.stream, static_cast<std::uint64_t>(deck.run.seed));
+  if (run.part.begin) {
+    run.part.begin(parts);
+  } else {
+    parts.params.initialise(parts.kernels, parts.stream, static_cast<std::uint64_t>(deck.run.seed));
+  }
 
   LayoutNumbers numbers;
   numbers.layout = layout_text(deck, place.topology);
@@ -52,9 +56,10 @@ LayoutNumbers run_layout(const LayoutRun& run, std::int64_t steps) {
   visit_weights(parts, [&](const Section&, std::span<const double> values) {
     numbers.initial.push_back(digest_of(values.data(), values.size_bytes()));
   });
-  const StepTotals totals = trainer.gradients(1);
+  const std::int64_t first = run.part.first;
+  const StepTotals totals = trainer.gradients(first + 1);
   visit_gradients(parts, 1.0 / totals.tokens, keep_in(numbers.gradients));
-  for (std::int64_t n = 1; n <= steps; ++n) {
+  for (std::int64_t n = first + 1; n <= first + steps; ++n) {
     trainer.step(n);
     const StepScalars scalars = trainer.result();
     numbers.loss.push_back(scalars.loss);
@@ -63,6 +68,7 @@ LayoutNumbers run_layout(const LayoutRun& run, std::int64_t steps) {
   }
   visit_weights(parts, keep_in(numbers.parameters));
   numbers.evaluation = trainer.evaluate(*loader);
+  if (run.part.end) run.part.end(parts);
   return numbers;
 }
 

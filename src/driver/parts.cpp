@@ -5,9 +5,20 @@
 #include <algorithm>
 
 #include "llmtrain/backend/workspace.hpp"
+#include "llmtrain/driver/state.hpp"
 #include "llmtrain/parallel/groups.hpp"
 
 namespace llmtrain {
+
+StoreTypes store_types(const PrecisionConfig& precision) {
+  const DType stats = stats_dtype(precision.compute);
+  const auto stored = [stats](Storage16 type) { return type == Storage16::bf16 ? DType::bf16 : stats; };
+  return {.weights = data_dtype(precision.compute),
+          .masters = stats,
+          .gradients = stored(precision.gradients),
+          .reduce = stored(precision.reduce),
+          .moments = stored(precision.moments)};
+}
 
 namespace {
 
@@ -27,8 +38,9 @@ StoreShape store_shape(const Deck& deck, const ParamTable& table, const Place& p
                          .tensor_size = tensor.size,
                          .sequence = tensor.sequence,
                          .shards = place.topology.size(Axis::shard),
+                         .replicas = place.topology.size(Axis::replicate),
                          .chunk = {at.shard, at.replicate}};
-  return {table, where, deck.parallel, data_dtype(deck.precision.compute), stats_dtype(deck.precision.compute)};
+  return {table, where, deck.parallel, store_types(deck.precision)};
 }
 
 std::int64_t micro_batches_of(const Deck& deck, const Place& place) {
@@ -111,10 +123,10 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
       params(shape, passes_of(step_leases, pieces), plan),
       grads(shape, step_leases.gradients, plan),
       optimizer(deck.optimizer, shape, plan),
-      rope(deck.model, shape.stats, plan),
+      rope(deck.model, shape.types.masters, plan),
       stages(make_stages()),
       boundaries(boundary_counts(actions, deck, pipeline), pipeline, tensor_place(deck, place).rows(tokens_of(deck)),
-                 deck.model.hidden, shape.data, device.kind(), plan),
+                 deck.model.hidden, shape.types.weights, device.kind(), plan),
       requests_(request(scratch_bytes)),
       arena(device, plan) {
   scratch =
@@ -158,6 +170,7 @@ Parts::BatchSlots Parts::request_batch() {
   slots.targets = ids("batch targets");
   slots.positions = ids("batch positions");
   slots.order = ids("batch order");
+  if (deck.data.document_mask) slots.starts = ids("batch document starts");
   if (deck.model.dropout != 0) {
     slots.samples = plan.request(Segment::activations, "batch samples", DType::int64, {deck.schedule.micro_batch});
   }
@@ -176,9 +189,12 @@ Parts::Requests Parts::request(std::int64_t scratch_bytes) {
     r.kernels_workspace = plan.request(Segment::scratch, "kernels", DType::uint8, {bytes});
   }
   if (scratch_bytes > 0) r.scratch = plan.request(Segment::scratch, "layers", DType::uint8, {scratch_bytes});
+  const StoreTypes& types = shape.types;
+  const std::int64_t element =
+      std::max({size_of(types.weights), size_of(types.gradients), size_of(types.reduce)});  // of what travels
   std::int64_t largest_storage = 0;
   for (const StorageLayout& layout : shape.layouts) {
-    largest_storage = std::max(largest_storage, layout.padded * size_of(shape.stats));
+    largest_storage = std::max(largest_storage, layout.padded * element);
   }
   const auto staging = [&](const char* name, int size, std::int64_t largest) {
     const std::int64_t bytes = communicator_workspace(device.kind(), size, largest);
@@ -191,14 +207,18 @@ Parts::Requests Parts::request(std::int64_t scratch_bytes) {
     r.shard_workspace = staging("shard group staging", topology.size(Axis::shard), largest_storage);
     r.replicate_workspace = staging("replicate group staging", topology.size(Axis::replicate), largest_storage);
   }
-  const std::int64_t stream_bytes = tokens_of(deck) * deck.model.hidden * size_of(shape.data);
+  const std::int64_t stream_bytes = tokens_of(deck) * deck.model.hidden * size_of(shape.types.weights);
   r.tensor_workspace =
       staging("tensor group staging", topology.size(Axis::tp), std::max(stream_bytes, largest_storage));
   r.kv_workspace = staging("kv group staging", kv_holders(deck, topology), largest_storage);
   if (const int tied = tied_storage(); tied >= 0) {
-    r.tied_workspace = staging("tied group staging", 2, shape.layout(tied).padded * size_of(shape.stats));
+    r.tied_workspace = staging("tied group staging", 2, shape.layout(tied).padded * element);
   }
   r.world_workspace = staging("world group staging", place.topology.ranks(), step_totals_size * size_of(DType::fp64));
+  if (deck.checkpoint.async && deck.checkpoint.every > 0) {
+    const std::int64_t bytes = std::max<std::int64_t>(owned_state_bytes(shape), 1);
+    r.checkpoint_copy = plan.request(Segment::host, "checkpoint copy", DType::uint8, {bytes});
+  }
   return r;
 }
 
@@ -243,6 +263,7 @@ void Parts::bind() {
   boundaries.bind(arena, device, place.topology, place.rank, place.world);
   totals = arena[requests_.totals];
   scalars = arena[requests_.scalars];
+  if (requests_.checkpoint_copy) checkpoint_copy = arena[requests_.checkpoint_copy];
   for (const std::vector<BatchSlots>& chunk : requests_.batches) {
     batches.emplace_back();
     for (const BatchSlots& slots : chunk) batches.back().push_back(bind_batch(slots));
@@ -258,6 +279,7 @@ Batch Parts::bind_batch(const BatchSlots& slots) const {
   batch.weights = arena[slots.weights];
   batch.positions = arena[slots.positions];
   batch.order = arena[slots.order];
+  if (slots.starts) batch.starts = arena[slots.starts];
   if (slots.samples) batch.samples = arena[slots.samples];
   return batch;
 }

@@ -40,14 +40,14 @@ bool covers(std::string_view name, std::string_view key) {
   return key == name || (key.starts_with(name) && key[name.size()] == '.');
 }
 
-bool is_allowed(std::string_view key, const std::vector<std::string>& allow) {
+}  // namespace
+
+bool is_allowed(std::string_view key, const Deck& now) {
   const auto covered = [&](const auto& names) {
     return std::any_of(names.begin(), names.end(), [&](std::string_view name) { return covers(name, key); });
   };
-  return covered(may_differ) || covered(data_may_differ) || covered(allow);
+  return covered(may_differ) || covered(data_may_differ) || covered(now.checkpoint.allow);
 }
-
-}  // namespace
 
 std::vector<KeyChange> key_changes(const Deck& stored, const Deck& now) {
   std::vector<KeyChange> changes;
@@ -56,7 +56,7 @@ std::vector<KeyChange> key_changes(const Deck& stored, const Deck& now) {
       std::string before = format_value(key, stored);
       std::string after = format_value(key, now);
       if (before == after || !key.facts.in_checkpoint) continue;
-      changes.push_back({key.path, std::move(before), std::move(after), is_allowed(key.path, now.checkpoint.allow)});
+      changes.push_back({key.path, std::move(before), std::move(after), is_allowed(key.path, now)});
     }
   }
   return changes;

@@ -7,17 +7,16 @@
 
 #include "llmtrain/base/agree.hpp"
 #include "llmtrain/base/clock.hpp"
-#include "llmtrain/base/digest.hpp"
+#include "llmtrain/base/inject.hpp"
 #include "llmtrain/base/process_clock.hpp"
 #include "llmtrain/base/signals.hpp"
-#include "llmtrain/base/text.hpp"
-#include "llmtrain/checkpoint/saver.hpp"
-#include "llmtrain/config/dump.hpp"
 #include "llmtrain/data/loader.hpp"
 #include "llmtrain/driver/control.hpp"
 #include "llmtrain/driver/run_folder.hpp"
+#include "llmtrain/driver/saving.hpp"
 #include "llmtrain/driver/state.hpp"
 #include "llmtrain/driver/trainer.hpp"
+#include "llmtrain/metrics/flops.hpp"
 #include "llmtrain/metrics/metrics_writer.hpp"
 #include "llmtrain/metrics/process_memory.hpp"
 #include "llmtrain/metrics/progress.hpp"
@@ -41,6 +40,11 @@ double first_save_seconds(const MemoryPlan& plan) {
   return static_cast<double>(plan.bytes(Segment::master) + plan.bytes(Segment::moments)) / 1e8;
 }
 
+/// What a checkpoint takes at least, on all ranks together. Headers come on top.
+std::int64_t checkpoint_bytes(const Launch& launch) {
+  return count_parameters(launch.deck.model).total * state_bytes_of_element(store_types(launch.deck.precision));
+}
+
 class Run {
  public:
   Run(Launch& launch, Logger& log, std::int64_t scratch_bytes, const RunFolder& folder)
@@ -56,7 +60,8 @@ class Run {
         step_(launch.resumed ? launch.resumed->state.step : 0),
         skips_(deck_.optimizer.max_skipped, counter("skipped"), counter("skipped_in_a_row")),
         control_(launch.place.world),
-        walltime_(deck_.run.max_walltime, first_save_seconds(parts_.plan)) {
+        walltime_(deck_.run.max_walltime, first_save_seconds(parts_.plan)),
+        saving_(launch, parts_, walltime_, log) {
     for (const ValidSet& set : launch.data.valid) valid_.push_back({set.name, make_loader(launch, set.dataset)});
     if (launch.place.rank == 0 && deck_.output.metrics) metrics_.emplace(folder.metrics(), step_, log);
   }
@@ -77,19 +82,26 @@ class Run {
     const std::int64_t first = step_;
     StopReason stop;
     while (step_ < last_ && !stop) {
-      control_.post(is_out_of_time());
-      ++step_;
+      control_.post({is_out_of_time(), saving_.is_working(), is_displaced()});
+      set_fault_step(++step_);
+      fault_point("step");
       StepRecord record = one_step();
-      stop = control_.read();
+      const Agreement agreed = control_.read();
+      stop = agreed.stop;
+      stop_if_displaced(agreed);
+      if (!agreed.saving) saving_.advance();
       if (plans(step_).evaluation) evaluate(record);
       progress_.step(record);
       if (metrics_) metrics_->write(record);
       stop_if_diverged();
-      if (!stop && plans(step_).save) save(AfterFailure::go_on);
+      if (!stop && plans(step_).save) save(Saving::AfterFailure::go_on);
     }
     if (step_ < last_) return leave(stop);
     const bool wanted = deck_.checkpoint.final || deck_.run.stop_after > 0;
-    if (deck_.checkpoint.every > 0 && wanted && (step_ > first || !launch_.resumed)) save(AfterFailure::end);
+    if (deck_.checkpoint.every > 0 && wanted && (step_ > first || !launch_.resumed)) {
+      save(Saving::AfterFailure::end);
+    }
+    saving_.finish();
     return static_cast<int>(ExitCode::done);
   }
 
@@ -99,9 +111,6 @@ class Run {
   }
 
  private:
-  /// What a failed save means: a periodic one is tried again, the last one of a run is not.
-  enum class AfterFailure { go_on, end };
-
   std::int64_t counter(const std::string& name) const {
     if (!launch_.resumed) return 0;
     const auto& counters = launch_.resumed->state.counters;
@@ -118,7 +127,21 @@ class Run {
 
   /// Rank 0's clock decides, so that no two ranks see it differently.
   bool is_out_of_time() const {
-    return launch_.place.rank == 0 && walltime_.is_over(process_seconds(), plans(step_ + 1), plans(step_ + 2));
+    return launch_.place.rank == 0 &&
+           walltime_.is_over(process_seconds() + saving_.remaining(), plans(step_ + 1), plans(step_ + 2));
+  }
+
+  bool is_displaced() const {
+    return std::ranges::any_of(launch_.locks, [](const auto& lock) { return lock->is_lost(); });
+  }
+
+  void stop_if_displaced(const Agreement& agreed) const {
+    if (!agreed.displaced) return;
+    throw AgreedError(
+        ExitCode::cannot_create,
+        fmt::format("step {}: another run has taken over {}, because this one showed no heartbeat for too "
+                    "long; it goes on there, this one ends",
+                    step_, deck_.run.dir));
   }
 
   /// Stopped before the last step: saves, and says why and with what exit code.
@@ -129,12 +152,13 @@ class Run {
       return 128 + stop.signal;
     }
     log_.info("stopping after step {}: {}", step_, why);
-    save(AfterFailure::end);
+    save(Saving::AfterFailure::end);
     return static_cast<int>(ExitCode::requeue);
   }
 
-  void stop_if_diverged() const {
+  void stop_if_diverged() {
     if (!skips_.too_many()) return;
+    saving_.finish();  // of a state before this one
     throw AgreedError(ExitCode::diverged,
                       fmt::format("step {}: {} updates in a row were skipped, more than optimizer.max_skipped {}: the "
                                   "gradient is not finite any more; lower optimizer.lr, or resume from an earlier "
@@ -175,39 +199,9 @@ class Run {
     return record;
   }
 
-  void save(AfterFailure after) {
+  void save(Saving::AfterFailure after) {
     TimerRange range(timers_, "checkpoint");
-    const Stopwatch watch;
-    CheckpointState state;
-    state.step = step_;
-    state.run_id = digest_of(to_yaml(deck_, DumpFor::run_id));
-    state.deck = to_yaml(deck_, DumpFor::checkpoint);
-    state.samples = deck_.data.samples;
-    state.counters["skipped"] = skips_.total();
-    state.counters["skipped_in_a_row"] = skips_.in_a_row();
-    state.identity["tokenizer"] = launch_.tokenizer->digest();
-    try {
-      StateMirror mirror(parts_, StatePart::owned);
-      mirror.download();
-      const SaveResult result = save_checkpoint(launch_.place.world, deck_.checkpoint.dir, state, mirror.pieces(),
-                                                {deck_.checkpoint.keep, deck_.checkpoint.verify, launch_.protect});
-      failed_saves_ = 0;
-      for (const std::string& note : result.notes) log_.info("{}", note);
-      log_.info("committed {} ({})", result.folder.string(), human_bytes(result.bytes));
-    } catch (const AgreedError& error) {
-      ++failed_saves_;
-      if (after == AfterFailure::end) {
-        throw AgreedError(ExitCode::io_error, fmt::format("the checkpoint of step {}, the last of this run, failed: {}",
-                                                          step_, error.what()));
-      }
-      if (failed_saves_ >= deck_.checkpoint.max_failed) {
-        throw AgreedError(ExitCode::io_error, fmt::format("{} saves in a row failed (checkpoint.max_failed), the last "
-                                                          "one: {}",
-                                                          failed_saves_, error.what()));
-      }
-      log_.warning("the checkpoint of step {} failed, training goes on: {}", step_, error.what());
-    }
-    walltime_.took_save(watch.seconds());
+    saving_.save(step_, {{"skipped", skips_.total()}, {"skipped_in_a_row", skips_.in_a_row()}}, after);
   }
 
   Launch& launch_;
@@ -226,7 +220,7 @@ class Run {
   Skips skips_;
   Control control_;
   Walltime walltime_;
-  std::int64_t failed_saves_ = 0;
+  Saving saving_;
 };
 
 }  // namespace
@@ -234,7 +228,7 @@ class Run {
 int run_training(Launch& launch, Logger& log) {
   // Plan, with nothing allocated, and say what will happen.
   const Measured measured = measure(launch.deck, launch.place.topology, launch.place.rank, launch.device->kind());
-  const RunFolder folder = prepare_run_folder(launch);
+  const RunFolder folder = prepare_run_folder(launch, checkpoint_bytes(launch));
   if (launch.place.rank == 0) log.attach_file(folder.log(), launch.resumed.has_value());
   log.info("{}", summary(launch, measured));
   for (const std::string& warning : launch.warnings) log.warning("{}", warning);

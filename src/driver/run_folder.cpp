@@ -2,6 +2,8 @@
 /// Who may write where, decided on rank 0 before any work.
 #include "llmtrain/driver/run_folder.hpp"
 
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
 
 #include "llmtrain/base/agree.hpp"
@@ -37,7 +39,7 @@ void empty(const RunFolder& folder, const Deck& deck) {
   if (!fs::exists(checkpoints)) return;
   for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with("step-") || name == "latest") fs::remove_all(entry.path());
+    if (name.starts_with("step-") || name == "latest" || name == "damaged") fs::remove_all(entry.path());
   }
 }
 
@@ -56,13 +58,37 @@ void claim(const RunFolder& folder, const Launch& launch) {
   atomic_write(folder.deck(), to_yaml(deck));
 }
 
+/// The folders that a run writes.
+std::vector<std::string> folders_of(const Deck& deck) {
+  std::vector<std::string> folders{deck.run.dir};
+  const fs::path inside =
+      fs::weakly_canonical(deck.checkpoint.dir).lexically_relative(fs::weakly_canonical(deck.run.dir));
+  if (deck.checkpoint.every > 0 && (inside.empty() || *inside.begin() == "..")) folders.push_back(deck.checkpoint.dir);
+  return folders;
+}
+
 }  // namespace
 
-RunFolder prepare_run_folder(const Launch& launch) {
+void lock_folders(Launch& launch, Folders which) {
+  agree_on_root(launch.place.world, [&] {
+    for (const std::string& folder : folders_of(launch.deck)) {
+      const bool has = std::ranges::any_of(launch.locks, [&](const auto& lock) { return lock->folder() == folder; });
+      if (has || (which == Folders::existing && !fs::is_directory(folder))) continue;
+      make_directories(folder);
+      const auto say = [](const std::string& line) { std::fputs((line + "\n").c_str(), stderr); };
+      launch.locks.push_back(std::make_unique<RunLock>(folder, say));
+      const std::string& note = launch.locks.back()->note();
+      if (!note.empty()) launch.warnings.push_back(note);
+    }
+  });
+}
+
+RunFolder prepare_run_folder(Launch& launch, std::int64_t bytes) {
   const RunFolder folder{launch.deck.run.dir};
+  lock_folders(launch, Folders::all);
   agree_on_root(launch.place.world, [&] { claim(folder, launch); });
   if (launch.deck.checkpoint.every > 0) {
-    check_checkpoint_dir(launch.place.world, launch.deck.checkpoint.dir);
+    check_checkpoint_dir(launch.place.world, launch.deck.checkpoint.dir, bytes);
   }
   return folder;
 }

@@ -2,9 +2,25 @@
 /// Section ranges of chunks become pieces; device memory is mirrored where the host cannot read it.
 #include "llmtrain/driver/state.hpp"
 
+#include <utility>
+
+#include "llmtrain/base/error.hpp"
+
 namespace llmtrain {
 
-StateMirror::StateMirror(Parts& parts, StatePart part) : parts_(parts) {
+std::int64_t state_bytes_of_element(const StoreTypes& types) {
+  return size_of(types.masters) + 2 * size_of(types.moments);
+}
+
+std::int64_t owned_state_bytes(const StoreShape& shape) {
+  std::int64_t elements = 0;
+  for (int i = 0; i < shape.storages(); ++i) {
+    for (const Span& span : shape.counted(i)) elements += span.count;
+  }
+  return elements * state_bytes_of_element(shape.types);
+}
+
+StateMirror::StateMirror(Parts& parts, StatePart part, Tensor buffer) : parts_(parts), buffer_(buffer) {
   for (int i = 0; i < parts.shape.storages(); ++i) {
     add("", i, parts.params.master(i), part);
     add("/optimizer/exp_avg", i, parts.optimizer.exp_avg(i), part);
@@ -21,7 +37,7 @@ void StateMirror::add(const std::string& prefix, int storage, Tensor flat, State
   const std::vector<SectionRange> ranges =
       owned ? counted_ranges(spec, layout, shape.place.chunk) : section_ranges(layout, begin, begin + flat.numel());
   if (owned && shape.zero == 0) flat = shape.own_chunk(storage, flat);
-  const bool host_reads = parts_.device.kind() == DeviceKind::cpu;
+  const bool is_copied = buffer_.data != nullptr || parts_.device.kind() != DeviceKind::cpu;
   for (const SectionRange& range : ranges) {
     const Section& section = spec.sections[static_cast<std::size_t>(range.section)];
     const SectionSlice& slice = layout.slices[static_cast<std::size_t>(range.section)];
@@ -39,12 +55,18 @@ void StateMirror::add(const std::string& prefix, int storage, Tensor flat, State
     piece.flat_begin = range.flat_begin;
     piece.flat_end = range.flat_end;
     piece.data = tensor.data;
-    if (!host_reads) {
-      piece.data = host_.emplace_back(static_cast<std::size_t>(tensor.bytes())).data();
+    if (is_copied) {
+      piece.data = host_memory(tensor.bytes());
       copies_.push_back({tensor, pieces_.size()});
     }
     pieces_.push_back(std::move(piece));
   }
+}
+
+std::byte* StateMirror::host_memory(std::int64_t bytes) {
+  if (buffer_.data == nullptr) return host_.emplace_back(static_cast<std::size_t>(bytes)).data();
+  LLMTRAIN_CHECK(used_ + bytes <= buffer_.bytes());
+  return static_cast<std::byte*>(buffer_.data) + std::exchange(used_, used_ + bytes);
 }
 
 void StateMirror::download() {

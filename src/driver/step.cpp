@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "llmtrain/driver/step_phases.hpp"
+
 namespace llmtrain {
 
 namespace {
@@ -12,29 +14,6 @@ StageEnds wait_for_neighbours(Parts& parts, const Action& work, Timers& timers) 
   if (parts.pipeline.stages == 1) return parts.boundaries.ends(work, parts.stream);
   TimerRange range(timers, "pipeline");
   return parts.boundaries.ends(work, parts.stream);
-}
-
-void run_actions(Parts& parts, const LoadBatch& load, Timers& timers) {
-  Context ctx = parts.context();
-  for (const Action& action : parts.actions) {
-    if (!action.computes()) {
-      parts.boundaries.start(action, parts.stream);
-      continue;
-    }
-    const Batch& batch = parts.batch(action);
-    const bool forward = action.kind == Action::Kind::forward;
-    if (forward) {
-      TimerRange range(timers, "data");
-      load(action.micro_batch, batch);
-    }
-    const StageEnds ends = wait_for_neighbours(parts, action, timers);
-    TimerRange range(timers, forward ? "forward" : "backward");
-    if (forward) {
-      parts.stage(action).forward(ctx, batch, action.slot, ends, parts.params, parts.grads, parts.totals);
-    } else {
-      parts.stage(action).backward(ctx, batch, action.slot, ends, parts.params, parts.grads);
-    }
-  }
 }
 
 /// Sums over ranks of loss, tokens, squares and the non-finite flag: one small all-reduce.
@@ -47,11 +26,31 @@ void reduce_totals(Parts& parts) {
 
 }  // namespace
 
-void run_gradients(Parts& parts, const LoadBatch& load, Timers& timers) {
+void begin_gradients(Parts& parts) {
   parts.kernels.fill(parts.stream, parts.totals, 0.0);
   parts.params.begin_pass(parts.step_leases.weights, parts.stream);
   parts.grads.begin_step(parts.stream);
-  run_actions(parts, load, timers);
+}
+
+void run_action(Parts& parts, const Action& action, const LoadBatch& load, Timers& timers) {
+  if (!action.computes()) return parts.boundaries.start(action, parts.stream);
+  Context ctx = parts.context();
+  const Batch& batch = parts.batch(action);
+  const bool forward = action.kind == Action::Kind::forward;
+  if (forward) {
+    TimerRange range(timers, "data");
+    load(action.micro_batch, batch);
+  }
+  const StageEnds ends = wait_for_neighbours(parts, action, timers);
+  TimerRange range(timers, forward ? "forward" : "backward");
+  if (forward) {
+    parts.stage(action).forward(ctx, batch, action.slot, ends, parts.params, parts.grads, parts.totals);
+  } else {
+    parts.stage(action).backward(ctx, batch, action.slot, ends, parts.params, parts.grads);
+  }
+}
+
+void finish_gradients(Parts& parts, Timers& timers) {
   TimerRange range(timers, "reduce");
   parts.grads.finish(parts.stream);
   for (int i = 0; i < parts.shape.storages(); ++i) {
@@ -62,12 +61,22 @@ void run_gradients(Parts& parts, const LoadBatch& load, Timers& timers) {
   reduce_totals(parts);
 }
 
-void run_step(Parts& parts, const StepInputs& inputs, const LoadBatch& load, Timers& timers) {
-  run_gradients(parts, load, timers);
+void run_gradients(Parts& parts, const LoadBatch& load, Timers& timers) {
+  begin_gradients(parts);
+  for (const Action& action : parts.actions) run_action(parts, action, load, timers);
+  finish_gradients(parts, timers);
+}
+
+void update_weights(Parts& parts, const StepInputs& inputs, Timers& timers) {
   TimerRange range(timers, "update");
   parts.kernels.step_scalars(parts.stream, parts.scalars, parts.totals, inputs);
   parts.optimizer.update(parts.kernels, parts.stream, parts.params, parts.grads, parts.scalars);
   parts.params.publish();
+}
+
+void run_step(Parts& parts, const StepInputs& inputs, const LoadBatch& load, Timers& timers) {
+  run_gradients(parts, load, timers);
+  update_weights(parts, inputs, timers);
 }
 
 void run_evaluation(Parts& parts, std::int64_t micro_batches, const LoadBatch& load) {

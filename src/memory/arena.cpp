@@ -4,6 +4,7 @@
 
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/base/text.hpp"
+#include "llmtrain/memory/remedy.hpp"
 
 namespace llmtrain {
 
@@ -13,7 +14,8 @@ MemorySpace space_of(Segment segment) {
   return segment == Segment::host ? MemorySpace::pinned_host : MemorySpace::device;
 }
 
-/// Deck keys that make a segment smaller.
+}  // namespace
+
 const char* remedy(Segment segment) {
   switch (segment) {
     case Segment::params:
@@ -30,8 +32,6 @@ const char* remedy(Segment segment) {
   }
   return "";
 }
-
-}  // namespace
 
 Arena::Arena(Device& device, const MemoryPlan& plan) : device_(device), plan_(plan) {
   for (int s = 0; s < segment_count; ++s) {

@@ -9,8 +9,8 @@ AdamW::AdamW(const OptimizerConfig& config, const StoreShape& shape, MemoryPlan&
   for (int i = 0; i < shape.storages(); ++i) {
     const std::string& name = shape.spec(i).name;
     const std::int64_t elements = shape.updated_elements(i);
-    first_slots_.push_back(plan.request(Segment::moments, name, shape.stats, {elements}));
-    second_slots_.push_back(plan.request(Segment::moments, name, shape.stats, {elements}));
+    first_slots_.push_back(plan.request(Segment::moments, name, shape.types.moments, {elements}));
+    second_slots_.push_back(plan.request(Segment::moments, name, shape.types.moments, {elements}));
   }
 }
 

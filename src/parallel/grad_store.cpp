@@ -12,16 +12,23 @@
 namespace llmtrain {
 
 GradStore::GradStore(const StoreShape& shape, LeaseSequence opens, MemoryPlan& plan)
-    : shape_(shape), opens_(std::move(opens)) {
+    : shape_(shape), opens_(std::move(opens)), last_open_(static_cast<std::size_t>(shape.storages()), -1) {
   for (int i = 0; i < shape.storages(); ++i) {
     const std::int64_t elements = shape.keeps_whole_gradient(i) ? shape.layout(i).padded : shape.layout(i).chunk;
-    slots_.push_back(plan.request(Segment::grads, shape.spec(i).name, shape.stats, {elements}));
+    slots_.push_back(plan.request(Segment::grads, shape.spec(i).name, shape.types.gradients, {elements}));
   }
-  // A lease's buffer is computed into while that of the lease before it is on its way.
+  const int opened = static_cast<int>(opens_.size());
+  for (int use = 0; use < opened; ++use) {
+    for (const int storage : shape.storages_of(opens_[static_cast<std::size_t>(use)])) {
+      last_open_[static_cast<std::size_t>(storage)] = use;
+    }
+  }
+  // A lease's buffer is written while that of the lease before it is on its way.
   std::vector<BufferUse> uses;
-  for (const int lease : opens_) {
-    const auto use = static_cast<int>(uses.size());
-    uses.push_back({lease_buffer_bytes(shape, lease, &StoreShape::keeps_whole_gradient, shape.stats), use, use + 1});
+  for (int use = 0; use < opened; ++use) {
+    const auto in_buffer = [&](int storage) { return is_buffered(use, storage); };
+    uses.push_back({lease_buffer_bytes(shape, opens_[static_cast<std::size_t>(use)], shape.types.reduce, in_buffer),
+                    use, use + 1});
   }
   ring_plan_ = plan_ring(uses);
   if (ring_plan_.bytes > 0) {
@@ -39,10 +46,6 @@ void GradStore::begin_step(Stream stream) {
   stream_ = stream;
   use_ = -1;
   touched_.assign(held_.size(), false);
-  left_.assign(held_.size(), 0);
-  for (const int lease : opens_) {
-    for (const int storage : shape_.storages_of(lease)) ++left_[static_cast<std::size_t>(storage)];
-  }
 }
 
 Tensor GradStore::own_chunk(int storage) const {
@@ -55,10 +58,14 @@ Tensor GradStore::flat(int storage) const {
   return held_[static_cast<std::size_t>(storage)];
 }
 
+bool GradStore::is_buffered(int use, int storage) const {
+  return !shape_.keeps_whole_gradient(storage) || (shape_.converts_to_reduce() && is_last(use, storage));
+}
+
 Tensor GradStore::buffer(int use, std::size_t storage_of_lease) const {
   const auto at = static_cast<std::size_t>(use);
-  return in_lease_buffer(shape_, ring_, ring_plan_.offsets[at], opens_[at], storage_of_lease,
-                         &StoreShape::keeps_whole_gradient, shape_.stats);
+  return in_lease_buffer(shape_, ring_, ring_plan_.offsets[at], opens_[at], storage_of_lease, shape_.types.reduce,
+                         [&](int storage) { return is_buffered(use, storage); });
 }
 
 std::span<const Gradient> GradStore::open(int lease) {
@@ -87,18 +94,35 @@ std::span<const Gradient> GradStore::open(int lease) {
 void GradStore::commit(int lease, Stream stream) {
   LLMTRAIN_CHECK(use_ >= 0 && opens_[static_cast<std::size_t>(use_)] == lease);
   const std::vector<int>& storages = shape_.storages_of(lease);
-  for (const int storage : storages) --left_[static_cast<std::size_t>(storage)];
-  const auto leaves = [&](int storage) {
-    return left_[static_cast<std::size_t>(storage)] == 0 || !shape_.keeps_whole_gradient(storage);
-  };
-  if (std::none_of(storages.begin(), storages.end(), leaves)) return;
-  if (shape_.zero > 0) return reduce_chunks(lease, stream.record());
-  if (groups_.data == nullptr) return;
-  BucketBatch batch(*groups_.data, stream.record(), shape_.policy.bucket);
-  for (const int storage : storages) {
-    if (leaves(storage)) batch.all_reduce(flat(storage));
+  const bool leaves = std::any_of(storages.begin(), storages.end(), [&](int storage) {
+    return is_last(use_, storage) || !shape_.keeps_whole_gradient(storage);
+  });
+  if (!leaves || (shape_.zero == 0 && groups_.data == nullptr)) return;
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    const int storage = storages[i];
+    if (!shape_.keeps_whole_gradient(storage) || !is_buffered(use_, storage)) continue;
+    stream.device->kernels().convert(stream, buffer(use_, i), flat(storage));
   }
-  reduced_ = batch.submit();
+  if (shape_.zero == 0) {
+    reduce_whole(lease, stream.record());
+  } else {
+    reduce_chunks(lease, stream.record());
+  }
+}
+
+/// ZeRO-0: sums what is complete over all data-parallel ranks.
+void GradStore::reduce_whole(int lease, Event ready) {
+  BucketBatch batch(*groups_.data, ready, shape_.policy.bucket);
+  std::vector<Flight> flights;
+  const std::vector<int>& storages = shape_.storages_of(lease);
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    const int storage = storages[i];
+    if (!is_last(use_, storage)) continue;
+    const Tensor copy = is_buffered(use_, storage) ? buffer(use_, i) : Tensor{};
+    batch.all_reduce(copy ? copy : flat(storage));
+    if (copy) flights.push_back({use_, storage, copy, Write::overwrite});
+  }
+  depart(std::move(flights), batch.submit());
 }
 
 void GradStore::reduce_chunks(int lease, Event ready) {
@@ -108,27 +132,28 @@ void GradStore::reduce_chunks(int lease, Event ready) {
   const std::vector<int>& storages = shape_.storages_of(lease);
   for (std::size_t i = 0; i < storages.size(); ++i) {
     const int storage = storages[i];
-    const auto at = static_cast<std::size_t>(storage);
-    const bool last = left_[at] == 0;
-    if (shape_.keeps_whole_gradient(storage)) {
-      if (!last) continue;
-      batch.reduce_scatter(own_chunk(storage), flat(storage));
-    } else {
-      const Tensor whole = buffer(use_, i);
-      const Tensor received = touched_[at] ? shape_.own_chunk(storage, whole) : Tensor{};
-      batch.reduce_scatter(received ? received : own_chunk(storage), whole);
-      flights.push_back({use_, storage, received, last});
-      touched_[at] = true;
-      if (received) continue;
-    }
-    if (last) complete.push_back(storage);
+    const bool whole = shape_.keeps_whole_gradient(storage), last = is_last(use_, storage);
+    if (whole && !last) continue;
+    const auto touched = touched_[static_cast<std::size_t>(storage)];
+    const Write write = whole || !touched ? Write::overwrite : Write::accumulate;
+    const bool straight = write == Write::overwrite && shape_.types.reduce == shape_.types.gradients;
+    const Tensor source = is_buffered(use_, storage) ? buffer(use_, i) : flat(storage);
+    const Tensor received = straight ? Tensor{} : shape_.own_chunk(storage, source);
+    batch.reduce_scatter(straight ? own_chunk(storage) : received, source);
+    if (is_buffered(use_, storage)) flights.push_back({use_, storage, received, write});
+    touched_[static_cast<std::size_t>(storage)] = true;
+    if (straight && last) complete.push_back(storage);
   }
-  reduced_ = batch.submit();
+  depart(std::move(flights), batch.submit());
+  sum_over_replicas(complete, reduced_);
+}
+
+void GradStore::depart(std::vector<Flight> flights, Event arrival) {
+  reduced_ = arrival;
   for (Flight& flight : flights) {
-    flight.arrival = reduced_;
+    flight.arrival = arrival;
     flights_.push_back(flight);
   }
-  sum_over_replicas(complete, reduced_);
 }
 
 void GradStore::sum_over_replicas(const std::vector<int>& storages, Event ready) {
@@ -138,21 +163,30 @@ void GradStore::sum_over_replicas(const std::vector<int>& storages, Event ready)
   replicas_summed_ = batch.submit();
 }
 
-/// Adds what reductions of the opens up to `use` brought; their buffers are free on `stream`.
+/// Takes in what reductions of the opens up to `use` brought; their buffers are free on `stream`.
 void GradStore::settle(int use, Stream stream) {
+  Kernels& kernels = stream.device->kernels();
   while (!flights_.empty() && flights_.front().use <= use) {
-    const Flight flight = flights_.front();
-    flights_.pop_front();
-    stream.wait(flight.arrival);
-    if (!flight.received) continue;
-    const Tensor sum = own_chunk(flight.storage);
-    stream.device->kernels().add(stream, sum, sum, flight.received);
-    if (flight.last) sum_over_replicas({flight.storage}, stream.record());
+    const int landed = flights_.front().use;
+    stream.wait(flights_.front().arrival);  // one batch, or the last of several
+    std::vector<int> complete;
+    for (; !flights_.empty() && flights_.front().use == landed; flights_.pop_front()) {
+      const Flight& flight = flights_.front();
+      if (!flight.received) continue;
+      const Tensor sum = updated(flight.storage);
+      if (flight.write == Write::overwrite) {
+        kernels.convert(stream, sum, flight.received);
+      } else {
+        kernels.scale_add(stream, sum, flight.received, 1);
+      }
+      if (is_last(landed, flight.storage)) complete.push_back(flight.storage);
+    }
+    if (!complete.empty()) sum_over_replicas(complete, stream.record());
   }
 }
 
 void GradStore::finish(Stream stream) {
-  for (const std::int64_t left : left_) LLMTRAIN_CHECK(left == 0);
+  LLMTRAIN_CHECK(use_ + 1 == static_cast<int>(opens_.size()));
   settle(std::numeric_limits<int>::max(), stream);
   stream.wait(reduced_);
   stream.wait(replicas_summed_);

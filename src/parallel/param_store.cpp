@@ -14,9 +14,9 @@ ParamStore::ParamStore(const StoreShape& shape, std::vector<LeaseSequence> passe
     const std::string& name = shape.spec(i).name;
     const StorageLayout& layout = shape.layout(i);
     const std::int64_t elements = shape.keeps_whole_weights(i) ? layout.padded : layout.chunk;
-    slots_.push_back(plan.request(Segment::params, name, shape.data, {elements}));
-    if (shape.data == shape.stats) continue;
-    master_slots_.push_back(plan.request(Segment::master, name, shape.stats, {shape.updated_elements(i)}));
+    slots_.push_back(plan.request(Segment::params, name, shape.types.weights, {elements}));
+    if (shape.types.weights == shape.types.masters) continue;
+    master_slots_.push_back(plan.request(Segment::master, name, shape.types.masters, {shape.updated_elements(i)}));
   }
   std::int64_t ring_bytes = 0;
   for (LeaseSequence& leases : passes) {
@@ -58,7 +58,8 @@ ParamStore::Pass ParamStore::plan_pass(LeaseSequence leases) const {
     const auto asked = [&] { return static_cast<int>(uses.size()); };
     const auto ask = [&] {
       const int lease = pass.stays[uses.size()].lease;
-      uses.push_back({lease_buffer_bytes(shape_, lease, &StoreShape::keeps_whole_weights, shape_.data), now, asked()});
+      const auto comes = [&](int storage) { return !shape_.keeps_whole_weights(storage); };
+      uses.push_back({lease_buffer_bytes(shape_, lease, shape_.types.weights, comes), now, asked()});
     };
     if (asked() == now) {
       ask();
@@ -106,8 +107,8 @@ Tensor ParamStore::weights(int stay, std::size_t storage_of_lease) const {
   const auto at = static_cast<std::size_t>(stay);
   const int lease = pass_->stays[at].lease, storage = shape_.storages_of(lease)[storage_of_lease];
   if (shape_.keeps_whole_weights(storage)) return whole(storage);
-  return in_lease_buffer(shape_, ring_, pass_->ring.offsets[at], lease, storage_of_lease,
-                         &StoreShape::keeps_whole_weights, shape_.data);
+  return in_lease_buffer(shape_, ring_, pass_->ring.offsets[at], lease, storage_of_lease, shape_.types.weights,
+                         [&](int other) { return !shape_.keeps_whole_weights(other); });
 }
 
 void ParamStore::gather(int stay) {

@@ -7,13 +7,8 @@
 namespace llmtrain {
 
 StoreShape::StoreShape(const ParamTable& params, const StorePlace& where, const ParallelConfig& parallel,
-                       DType data_type, DType stats_type)
-    : table(&params),
-      place(where),
-      policy(parallel),
-      zero(where.shards == 1 ? 0 : parallel.zero),
-      data(data_type),
-      stats(stats_type) {
+                       const StoreTypes& store_types)
+    : table(&params), place(where), policy(parallel), zero(where.shards == 1 ? 0 : parallel.zero), types(store_types) {
   for (const StorageSpec& storage : params.storages) {
     layouts.push_back(layout_of(storage, where.tensor_rank, where.tensor_size, where.shards));
   }

@@ -29,10 +29,10 @@ struct Channel {
   std::vector<Operation> sends, receives;
   std::vector<std::int64_t> done;  // of the k-th pair
 
-  void match() {
+  void match(std::int64_t ticks) {
     while (done.size() < std::min(sends.size(), receives.size())) {
       const std::size_t k = done.size();
-      done.push_back(std::max({sends[k].issued, receives[k].issued, k > 0 ? done[k - 1] : 0}));
+      done.push_back(std::max({sends[k].issued, receives[k].issued, k > 0 ? done[k - 1] : 0}) + ticks);
     }
   }
 };
@@ -49,8 +49,8 @@ struct Transfer {
 
 class Stages {
  public:
-  explicit Stages(std::span<const std::vector<Action>> actions)
-      : actions_(actions), stages_(static_cast<int>(actions.size())), at_(actions.size()) {
+  Stages(std::span<const std::vector<Action>> actions, const Durations& durations)
+      : actions_(actions), durations_(durations), stages_(static_cast<int>(actions.size())), at_(actions.size()) {
     result_.work.resize(actions.size());
     result_.in_flight.assign(actions.size(), 0);
   }
@@ -146,11 +146,12 @@ class Stages {
   void compute(int stage, const Action& action) {
     Position& at = position(stage);
     const bool forward = action.kind == Kind::forward;
-    at.clock += forward ? 1 : 2;
+    const std::int64_t ticks = durations_.work(stage, action);
+    at.clock += ticks;
     at.alive += forward ? 1 : -1;
     auto& peak = result_.in_flight[static_cast<std::size_t>(stage)];
     peak = std::max(peak, at.alive);
-    result_.work[static_cast<std::size_t>(stage)].push_back({action, at.clock - (forward ? 1 : 2), at.clock});
+    result_.work[static_cast<std::size_t>(stage)].push_back({action, at.clock - ticks, at.clock});
   }
 
   void transfer(int stage, const Action& action) {
@@ -171,7 +172,7 @@ class Stages {
               index, sender, name_of(sent.kind), sent.micro_batch, sent.chunk, name_of(received.kind),
               received.micro_batch, received.chunk);
     }
-    channel.match();
+    channel.match(durations_.transfer(sender));
     const std::pair<char, int> tensor = action.input >= 0    ? std::pair('i', action.input)
                                         : action.output >= 0 ? std::pair('o', action.output)
                                                              : std::pair('g', action.gradient);
@@ -179,6 +180,7 @@ class Stages {
   }
 
   std::span<const std::vector<Action>> actions_;
+  const Durations& durations_;
   int stages_;
   std::vector<Position> at_;
   std::map<std::pair<bool, int>, Channel> channels_;  // by what they carry and who sends
@@ -195,7 +197,14 @@ double Simulation::idle() const {
   return ticks == 0 ? 0 : 1 - static_cast<double>(busy) / static_cast<double>(ticks * std::ssize(work));
 }
 
-Simulation simulate(std::span<const std::vector<Action>> stages) { return Stages(stages).run(); }
+Durations unit_durations() {
+  return {[](int, const Action& work) -> std::int64_t { return work.kind == Kind::forward ? 1 : 2; },
+          [](int) -> std::int64_t { return 0; }};
+}
+
+Simulation simulate(std::span<const std::vector<Action>> stages, const Durations& durations) {
+  return Stages(stages, durations).run();
+}
 
 std::vector<std::vector<Action>> make_schedules(ScheduleKind kind, int stages, std::int64_t micro_batches, int chunks) {
   std::vector<std::vector<Action>> all;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/// `llmtrain checkpoint ls|info|verify|diff|index`: all of it reads with one process and no MPI.
+/// `llmtrain checkpoint ACTION`: what works on saved checkpoints, with one process and no MPI.
 #include "llmtrain/tools/tool.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -13,10 +14,12 @@
 #include <fmt/ranges.h>
 #include <boost/program_options.hpp>
 
+#include "checkpoint_actions.hpp"
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/checkpoint/folders.hpp"
 #include "llmtrain/checkpoint/geometry.hpp"
 #include "llmtrain/checkpoint/loader.hpp"
+#include "llmtrain/checkpoint/saver.hpp"
 
 namespace llmtrain {
 
@@ -25,55 +28,95 @@ namespace {
 namespace fs = std::filesystem;
 namespace po = boost::program_options;
 
-constexpr const char* usage =
-    "usage: llmtrain checkpoint ls PATH       the steps of a checkpoints folder\n"
-    "       llmtrain checkpoint info PATH     what a step holds [--tensors] [--deck]\n"
-    "       llmtrain checkpoint verify PATH   read every byte and compare it with its digest\n"
-    "       llmtrain checkpoint diff A B      compare the tensors of two steps; exit 1 if they differ\n"
-    "       llmtrain checkpoint index PATH    write checkpoint.h5 (virtual datasets) again\n"
-    "PATH is a step folder, or a checkpoints folder: its newest step, or for ls and verify all of its steps.\n";
-
 constexpr std::int64_t window = std::int64_t{1} << 20;  // elements compared at once
 
 const MpiComm alone;  // null: these programs are one process
 
+/// What the command line asks for.
 struct Request {
-  std::string action;
   std::vector<std::string> paths;
   bool tensors = false;
   bool deck = false;
-  bool help = false;
+  std::int64_t keep = 0;  ///< 0: not given
 };
 
-Request parse(std::span<const std::string> args) {
-  Request command;
+/// One action. To add one: a row in the table at the end of this file.
+struct Action {
+  const char* name;
+  const char* arguments;
+  const char* meaning;
+  std::size_t paths;    ///< how many it takes
+  const char* options;  ///< those it takes, each followed by a blank
+  int (*run)(const Request& request);
+};
+
+std::span<const Action> actions();
+
+/// Actions with options and help of their own.
+struct Exchange {
+  const char* name;
+  const char* arguments;
+  const char* meaning;
+  int (*run)(Arguments arguments);
+};
+
+constexpr std::array exchanges{
+    Exchange{"export", "PATH FOLDER", "write a step as a Hugging Face model [--help]", checkpoint_export},
+    Exchange{"import", "FOLDER CHECKPOINTS", "make a step 0 of a Hugging Face model [--help]", checkpoint_import},
+    Exchange{"consolidate", "PATH FILE", "write a step's weights into one 16-bit file [--help]",
+             checkpoint_consolidate},
+};
+
+std::string usage() {
+  std::string text;
+  const auto add = [&](const auto& action) {
+    text += fmt::format("{} llmtrain checkpoint {:<26} {}\n", text.empty() ? "usage:" : "      ",
+                        fmt::format("{} {}", action.name, action.arguments), action.meaning);
+  };
+  for (const Action& action : actions()) add(action);
+  for (const Exchange& exchange : exchanges) add(exchange);
+  return text +
+         "PATH is a step folder, or a checkpoints folder: its newest step, or for ls and verify all of its steps.\n";
+}
+
+/// Null for --help.
+const Action* parse(std::span<const std::string> args, Request& request) {
+  bool help = false;
+  std::vector<std::string> words;
   po::options_description options;
-  options.add_options()("help,h", po::bool_switch(&command.help))("tensors", po::bool_switch(&command.tensors))(
-      "deck", po::bool_switch(&command.deck))("words", po::value<std::vector<std::string>>());
-  po::positional_options_description words;
-  words.add("words", -1);
+  options.add_options()("help,h", po::bool_switch(&help))("tensors", po::bool_switch(&request.tensors))(
+      "deck", po::bool_switch(&request.deck))("keep", po::value(&request.keep))("words", po::value(&words));
+  po::positional_options_description positions;
+  positions.add("words", -1);
+  po::variables_map values;
   try {
-    po::variables_map values;
     po::store(po::command_line_parser(std::vector<std::string>(args.begin(), args.end()))
                   .options(options)
-                  .positional(words)
+                  .positional(positions)
                   .run(),
               values);
     po::notify(values);
-    if (values.count("words") > 0) command.paths = values["words"].as<std::vector<std::string>>();
   } catch (const po::error& error) {
     fail(ExitCode::usage, "checkpoint: {}; see llmtrain checkpoint --help", error.what());
   }
-  if (command.help) return command;
-  require(!command.paths.empty(), ExitCode::usage, "checkpoint: say ls, info, verify, diff or index");
-  command.action = command.paths.front();
-  command.paths.erase(command.paths.begin());
-  const std::size_t count = command.action == "diff" ? 2 : 1;
-  require(command.paths.size() == count, ExitCode::usage, "checkpoint {}: {} expected, {} given", command.action,
-          count == 2 ? "two paths" : "one path", command.paths.size());
-  const bool info_only = command.tensors || command.deck;
-  require(command.action == "info" || !info_only, ExitCode::usage, "--tensors and --deck belong to checkpoint info");
-  return command;
+  if (help) return nullptr;
+  std::vector<std::string> names;
+  for (const Action& action : actions()) names.emplace_back(action.name);
+  for (const Exchange& exchange : exchanges) names.emplace_back(exchange.name);
+  const std::string known = fmt::format("{}", fmt::join(names, ", "));
+  require(!words.empty(), ExitCode::usage, "checkpoint: an action is needed: {}", known);
+  const auto found = std::ranges::find(actions(), words.front(), &Action::name);
+  require(found != actions().end(), ExitCode::usage, "checkpoint: unknown action '{}'; use one of {}", words.front(),
+          known);
+  request.paths.assign(words.begin() + 1, words.end());
+  require(request.paths.size() == found->paths, ExitCode::usage, "checkpoint {}: {} expected, {} given", found->name,
+          found->paths == 2 ? "two paths" : "one path", request.paths.size());
+  for (const auto& [name, value] : values) {
+    if (name == "words" || value.defaulted()) continue;
+    require(std::string_view(found->options).find("--" + name + " ") != std::string_view::npos, ExitCode::usage,
+            "checkpoint {} takes no --{}", found->name, name);
+  }
+  return &*found;
 }
 
 std::string readable(std::int64_t bytes) {
@@ -84,7 +127,8 @@ std::string readable(std::int64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.4g} {}", value, units[unit]);
 }
 
-int list(const std::string& text) {
+int list(const Request& request) {
+  const std::string& text = request.paths.front();
   for (const fs::path& folder : named_step_folders(text)) {
     const std::string name = folder.filename().string();
     try {
@@ -101,8 +145,8 @@ int list(const std::string& text) {
   return 0;
 }
 
-int info(const Request& command) {
-  const fs::path folder = named_step_folders(command.paths.front()).front();
+int info(const Request& request) {
+  const fs::path folder = named_step_folders(request.paths.front()).front();
   const Manifest manifest = read_manifest(folder);
   std::int64_t parameters = 0;
   for (const ManifestTensor& tensor : manifest.tensors) {
@@ -115,12 +159,12 @@ int info(const Request& command) {
              parameters);
   for (const auto& [name, value] : manifest.state.counters) fmt::print("{:<11} {}\n", name, value);
   for (const auto& [name, value] : manifest.state.identity) fmt::print("{:<11} {}\n", name, value);
-  if (command.tensors) {
+  if (request.tensors) {
     for (const ManifestTensor& tensor : manifest.tensors) {
       fmt::print("{} {} [{}]\n", tensor.name, name_of(tensor.dtype), fmt::join(tensor.shape, ", "));
     }
   }
-  if (command.deck) fmt::print("{}", read_checkpoint_state(alone, open_checkpoint(alone, folder)).deck);
+  if (request.deck) fmt::print("{}", read_checkpoint_state(alone, open_checkpoint(alone, folder)).deck);
   return 0;
 }
 
@@ -128,7 +172,15 @@ int info(const Request& command) {
 std::vector<std::string> verify_step(const fs::path& folder) {
   Examination examination = examine_checkpoint(alone, folder);
   for (const std::string& note : examination.notes) fmt::print("note: {}\n", note);
-  if (!examination.problems.empty()) return examination.problems;
+  if (!examination.problems.empty()) {
+    std::vector<std::string> problems = examination.problems;
+    for (const std::string& problem : examination.problems) {
+      const std::string file = problem.substr(0, problem.find(' '));
+      if (!file.starts_with("shard-")) continue;
+      std::ranges::move(damaged_tensors(folder, file), std::back_inserter(problems));
+    }
+    return problems;
+  }
   try {
     return CheckpointReader(alone, examination.checkpoint).check_pieces();
   } catch (const Error& error) {
@@ -136,9 +188,27 @@ std::vector<std::string> verify_step(const fs::path& folder) {
   }
 }
 
-int verify(const std::string& text) {
+/// Whether `latest` names a step. That it names an older one is what a crash right after a save leaves.
+bool verify_latest(const fs::path& checkpoints_dir, const std::string& newest) {
+  const std::string latest = read_latest(checkpoints_dir);
+  if (latest.empty() || !fs::is_directory(checkpoints_dir / latest)) {
+    fmt::print("latest: it names {}, not {}; the next save writes it again\n", latest.empty() ? "no step" : latest,
+               newest);
+    return false;
+  }
+  if (latest != newest) fmt::print("note: latest names {}; the newest step is {}\n", latest, newest);
+  return true;
+}
+
+int verify(const Request& request) {
+  const std::string& text = request.paths.front();
   std::vector<std::string> damaged;
-  for (const fs::path& folder : named_step_folders(text)) {
+  const std::vector<fs::path> folders = named_step_folders(text);
+  const fs::path parent = folders.front().parent_path();
+  if (fs::equivalent(parent, text) && !verify_latest(parent, folders.front().filename().string())) {
+    damaged.emplace_back("latest");
+  }
+  for (const fs::path& folder : folders) {
     const std::string name = folder.filename().string();
     const std::vector<std::string> problems = verify_step(folder);
     for (const std::string& problem : problems) fmt::print("{}: {}\n", name, problem);
@@ -232,7 +302,9 @@ std::string index_text(const ManifestTensor& tensor, std::int64_t flat) {
   return fmt::format("{}", index);
 }
 
-int diff(const std::string& path_a, const std::string& path_b) {
+int diff(const Request& request) {
+  const std::string& path_a = request.paths[0];
+  const std::string& path_b = request.paths[1];
   const CheckpointReader a(alone, open_checkpoint(alone, path_a));
   const CheckpointReader b(alone, open_checkpoint(alone, path_b));
   std::int64_t differing = 0;
@@ -276,33 +348,46 @@ int diff(const std::string& path_a, const std::string& path_b) {
 }
 
 /// Only the shards have to be right: checkpoint.h5 may be what is missing or damaged.
-int index(const std::string& path) {
-  const fs::path folder = named_step_folders(path).front();
-  const Examination examination = examine_checkpoint(alone, folder);
-  for (const std::string& problem : examination.problems) {
-    require(problem.starts_with("checkpoint.h5 "), ExitCode::checkpoint_damaged, "checkpoint {} is damaged: {}",
-            folder.string(), problem);
-  }
+int index(const Request& request) {
+  const fs::path folder = named_step_folders(request.paths.front()).front();
+  const Examination examination = examine_checkpoint(alone, folder, Files::loaded);
+  require(examination.problems.empty(), ExitCode::checkpoint_damaged, "checkpoint {} is damaged: {}", folder.string(),
+          fmt::join(examination.problems, "; "));
   write_checkpoint_index(CheckpointReader(alone, examination.checkpoint));
   fmt::print("wrote {}\n", (folder / "checkpoint.h5").string());
   return 0;
 }
 
+int prune(const Request& request) {
+  require(request.keep >= 1, ExitCode::usage, "checkpoint prune: say how many to keep with --keep N, at least 1");
+  const fs::path folder = request.paths.front();
+  require(fs::is_directory(folder), ExitCode::missing_input, "no checkpoints folder at {}", folder.string());
+  for (const std::string& line : prune_checkpoints(folder, request.keep)) fmt::print("{}\n", line);
+  return 0;
+}
+
+constexpr std::array table{
+    Action{"ls", "PATH", "the steps of a checkpoints folder", 1, "", list},
+    Action{"info", "PATH", "what a step holds [--tensors] [--deck]", 1, "--tensors --deck ", info},
+    Action{"verify", "PATH", "read every byte and compare it with its digest", 1, "", verify},
+    Action{"diff", "A B", "compare the tensors of two steps; exit 1 if they differ", 2, "", diff},
+    Action{"prune", "PATH --keep N", "remove what is older than the N newest good steps", 1, "--keep ", prune},
+    Action{"index", "PATH", "write checkpoint.h5 (virtual datasets) again", 1, "", index},
+};
+
+std::span<const Action> actions() { return table; }
+
 }  // namespace
 
 int tool_checkpoint(const MpiComm&, Arguments args) {
-  const Request command = parse(args);
-  if (command.help) {
-    fmt::print("{}", usage);
-    return 0;
+  for (const Exchange& exchange : exchanges) {
+    if (!args.empty() && args[0] == exchange.name) return exchange.run(args.subspan(1));
   }
-  const std::string& path = command.paths.front();
-  if (command.action == "ls") return list(path);
-  if (command.action == "info") return info(command);
-  if (command.action == "verify") return verify(path);
-  if (command.action == "diff") return diff(path, command.paths[1]);
-  if (command.action == "index") return index(path);
-  fail(ExitCode::usage, "checkpoint: unknown action '{}'; use ls, info, verify, diff or index", command.action);
+  Request request;
+  const Action* const action = parse(args, request);
+  if (action != nullptr) return action->run(request);
+  fmt::print("{}", usage());
+  return 0;
 }
 
 }  // namespace llmtrain

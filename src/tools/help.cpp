@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "llmtrain/base/inject.hpp"
 #include "llmtrain/config/key.hpp"
 #include "llmtrain/config/presets.hpp"
 #include "llmtrain/config/suggest.hpp"
@@ -27,7 +28,7 @@ std::string general_help() {
   return out +
          "\nllmtrain print-deck shows every key; llmtrain help KEY explains one (optimizer.lr, lr); llmtrain help "
          "exit-codes\n"
-         "says what the program returns.\n";
+         "says what the program returns, llmtrain help inject how to make a run fail on purpose.\n";
 }
 
 /// A switch without default: the compiler names a code that is missing here.
@@ -114,6 +115,7 @@ std::vector<const Key*> keys_named(const std::string& name) {
 
 std::string topic_help(const std::string& topic) {
   if (topic == "exit-codes") return exit_codes_help();
+  if (topic == "inject") return faults_help();
   if (const Tool* tool = find_tool(topic)) {
     return fmt::format("llmtrain {} {}\n{}\n", tool->name, tool->arguments, tool->meaning);
   }
@@ -135,7 +137,7 @@ int tool_help(const MpiComm&, Arguments arguments) {
   const std::string& topic = arguments[0];
   const std::string text = topic_help(topic);
   if (text.empty()) {
-    std::vector<std::string> others{"exit-codes"};
+    std::vector<std::string> others{"exit-codes", "inject"};
     for (const Tool& tool : tools()) others.emplace_back(tool.name);
     std::string guess = nearest(topic, others);
     if (guess.empty()) guess = suggest_key("", topic);

@@ -13,18 +13,27 @@ namespace {
 
 // In the order of --help.
 constexpr std::array rows{
-    Tool{"preprocess", "--input FILE... --output-prefix P --tokenizer bytes [options]",
-         "Turn JSON lines into indexed datasets.", false, tool_preprocess},
+    Tool{"preprocess", "--input FILE... --output-prefix P --tokenizer T [options]",
+         "Turn JSON lines into indexed datasets.", true, tool_preprocess},
+    Tool{"data", "info|dump|verify|merge|split|at ...", "Look at indexed datasets, prove, join and cut them.", false,
+         tool_data},
+    Tool{"plan", "DECK --ranks N [--gpu NAME | --hardware FILE] [--json | --search] [block.key=value ...]",
+         "Say what a deck needs on a cluster, and how fast it would be, without either.", false, tool_plan},
+    Tool{"calibrate", "[--output FILE] [--name NAME] [--threads N]",
+         "Measure this machine's processor and network for plan --hardware.", true, tool_calibrate},
     Tool{"verify", "DECK [--against 'KEY=VALUE ...'] [--steps K] [--dump FILE.h5] [block.key=value ...]",
          "Compare the layout of a deck with another one, or write the numbers of its first steps.", true, tool_verify},
-    Tool{"checkpoint", "ls|info|verify PATH, diff A B", "Look at checkpoints, prove and compare them.", false,
+    Tool{"checkpoint", "ls|info|verify|index PATH, diff A B, prune PATH, export|import|consolidate FROM TO",
+         "Look at checkpoints, prove, compare and prune them, exchange them with Hugging Face.", false,
          tool_checkpoint},
     Tool{"generate", "CHECKPOINT --prompt TEXT | --prompt-file FILE | --prompt-ids IDS [options]",
          "Continue a prompt, or write its logits.", false, tool_generate},
     Tool{"print-deck", "[DECK [block.key=value ...]]", "Print every key with default and meaning, or a deck resolved.",
          false, tool_print_deck},
-    Tool{"help", "[KEY | BLOCK | COMMAND | exit-codes]", "Explain a key, a block of keys, a command or the exit codes.",
-         false, tool_help},
+    Tool{"import", "deepspeed FILE.json | megatron -- SCRIPT | COMMAND LINE",
+         "Make a commented deck from the input of DeepSpeed or Megatron-LM.", false, tool_import},
+    Tool{"help", "[KEY | BLOCK | COMMAND | exit-codes | inject]",
+         "Explain a key, a block of keys, a command, the exit codes or injected faults.", false, tool_help},
 };
 
 constexpr Tool train{"", "DECK [block.key=value ...]", "Train as DECK says.", true, tool_train};

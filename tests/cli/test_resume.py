@@ -56,9 +56,40 @@ def finished():
     check(training_only("whole")[:20] == training_only("none"), "and leaves the lines before as they were")
 
 
+def changed_data():
+    """Other documents under the same name are another run, unless the deck says that they are meant."""
+    options = (*EVEN, "run.steps=8")
+    run(1, "changed", *options, "run.stop_after=4")
+    before = {path: path.read_bytes() for path in Path("work").glob("even_text_document.*")}
+    with open("work/even.jsonl", "a") as lines:
+        lines.write(json.dumps({"text": "one more document"}) + "\n")
+    subprocess.run([PROGRAM, "preprocess", "--input", "work/even.jsonl", "--output-prefix", "work/even", "--tokenizer",
+                    "bytes", "--append-eod"], check=True, stdin=subprocess.DEVNULL, capture_output=True)
+    text = run(1, "changed", *options, code=84)
+    named = "other contents of data.train" in text and "checkpoint.allow: [data.train]" in text
+    check(named, f"changed data is refused {text}")
+    text = run(1, "changed", *options, "checkpoint.allow=[data]")
+    check("data.train has other contents than in the checkpoint" in text, "changed data that is allowed is told")
+    for path, content in before.items():
+        path.write_bytes(content)
+
+
+def other_keys():
+    """What may differ is told; what may not is refused with a table of it."""
+    run(1, "keys", "run.steps=8", "run.stop_after=4")
+    text = run(1, "keys", "run.steps=8", "model.norm_eps=1e-4", "optimizer.eps=1e-7", "optimizer.lr=1e-3", code=84)
+    table = [line.split() for line in text.splitlines() if " stored " in line]
+    check([row[0] for row in table] == ["model.norm_eps", "optimizer.eps"], f"84 with a table of what differs {table}")
+    text = run(1, "keys", "run.steps=8", "optimizer.lr=1e-3", "optimizer.eps=1e-7", "checkpoint.allow=[optimizer.eps]")
+    for key in ("optimizer.lr", "optimizer.eps"):
+        check(f"{key} was " in text, f"the change of {key} is told")
+
+
 prepare()
 even_data()
 turns()
 no_steps()
 finished()
+changed_data()
+other_keys()
 finish()

@@ -35,7 +35,7 @@ def stopped(job, why):
 
 
 def saves_are_kept(name):
-    """A save of the last ones that were due (LONG: every 7 steps) is there; how many came before is up to the machine."""
+    """The newest save is one of the last that were due (LONG: every 7 steps), however fast the machine was."""
     made, saves = len(metrics(name)), checkpoints(name)
     newest = int(saves[-1].removeprefix("step-")) if saves else 0
     return 0 < newest <= made < newest + 14

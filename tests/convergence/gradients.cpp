@@ -9,6 +9,7 @@
 #include <random>
 
 #include "llmtrain/driver/step.hpp"
+#include "support/gpt.hpp"
 #include "support/random_batch.hpp"
 
 using namespace llmtrain;
@@ -42,12 +43,8 @@ ModelConfig full_llama() {
 }
 
 ModelConfig tiny_gpt(Activation activation, double dropout) {
-  ModelConfig config = tiny_llama(true);
-  config.family = Family::gpt;
-  config.kv_heads = config.heads;
-  config.qkv_bias = true;
+  ModelConfig config = as_gpt(tiny_llama(true));
   config.activation = activation;
-  config.positions = Positions::learned;
   config.dropout = dropout;
   return config;
 }

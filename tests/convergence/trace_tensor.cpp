@@ -88,6 +88,7 @@ TEST_CASE("collectives of a block under sequence parallelism: pairs of all-gathe
     // Weights of norms, once a step.
     CHECK(sums.calls == layers * 2 + 1);
     CHECK(sums.bytes == sums.calls * hidden * 4);
+    CHECK(measured.trace.batches().at("tensor") == gathers.calls + scatters.calls + 1);  // these sums are one batch
   }
 }
 

@@ -87,14 +87,20 @@ struct Dry {
 
 TEST_CASE("static bytes: weights, gradients and state are divided as the table of ZeRO says, padding included") {
   struct Bytes {
-    Compute compute;
+    PrecisionConfig precision;
     std::int64_t weights, gradients, master, moments;  // of a parameter
   };
-  for (const Bytes& b : {Bytes{Compute::bf16, 2, 4, 4, 8}, {Compute::fp32, 4, 4, 0, 8}, {Compute::fp64, 8, 8, 0, 16}}) {
+  constexpr Storage16 fp32 = Storage16::fp32, bf16 = Storage16::bf16;
+  for (const Bytes& b : {Bytes{{Compute::bf16, fp32, fp32, fp32}, 2, 4, 4, 8},
+                         {{Compute::bf16, bf16, fp32, fp32}, 2, 2, 4, 8},
+                         {{Compute::bf16, bf16, bf16, bf16}, 2, 2, 4, 4},
+                         {{Compute::fp32, fp32, fp32, fp32}, 4, 4, 0, 8},
+                         {{Compute::fp64, fp32, fp32, fp32}, 8, 8, 0, 16}}) {
     for (const int shards : {8, 4}) {
       for (const int zero : {0, 1, 2, 3}) {
         CAPTURE(zero);
-        Deck deck = small_deck(zero, b.compute);
+        Deck deck = small_deck(zero);
+        deck.precision = b.precision;
         deck.parallel.shard = shards;
         const Dry dry(deck);
         const std::int64_t n = Sizes(deck, shards).total;
@@ -195,6 +201,12 @@ TEST_CASE("collectives of a step by level: calls and bytes") {
         check("shard", "all_gather", zero == 0 ? 0 : uses, zero == 0 ? 0 : 2 * gathered);
         const bool replicas = zero > 0 && shards < ranks;
         check("replicate", "all_reduce", replicas ? storages : 0, replicas ? 4 * sizes.total / shards : 0);
+        // What a lease moves goes out as one batch.
+        std::map<std::string, std::int64_t> batches{{"world", 1}};
+        if (zero == 0) batches["data"] = 5;
+        if (zero > 0) batches["shard"] = (zero < 2 ? 5 : 5 * micro_batches) + (zero < 3 ? 5 : 8 * micro_batches);
+        if (replicas) batches["replicate"] = 5;
+        CHECK(dry.trace.batches() == batches);
       }
     }
   }

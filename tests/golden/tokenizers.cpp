@@ -63,7 +63,7 @@ class TextDigest {
 std::uint64_t digest_of_scalars(const Tokenizer& tokenizer, const std::vector<std::string>& neighbours) {
   TextDigest digest(tokenizer);
   for (std::uint32_t c = 0; c < 0x110000; ++c) {
-    if (is_surrogate(c) || !(c < 0x3100 || (c >= 0xA000 && c < 0xAC00) || c % 31 == 0)) continue;
+    if (is_surrogate(c) || !(c < 0x3100 || (c >= 0xA000 && c < 0xAC00) || c % 61 == 0)) continue;
     const std::string character = utf8(c);
     digest.add(character);
     std::string text;

@@ -74,9 +74,9 @@ def lcg(seed):
 
 
 def scalar_texts():
-    """Characters alone and between neighbours: all of the first planes' scripts, and each 31st of the others."""
+    """Characters alone and between neighbours: all of the first planes' scripts, and each 61st of the others."""
     for c in range(0x110000):
-        if 0xD800 <= c < 0xE000 or not (c < 0x3100 or 0xA000 <= c < 0xAC00 or c % 31 == 0):
+        if 0xD800 <= c < 0xE000 or not (c < 0x3100 or 0xA000 <= c < 0xAC00 or c % 61 == 0):
             continue
         yield chr(c)
         yield "".join(n + chr(c) + n for n in NEIGHBOURS)

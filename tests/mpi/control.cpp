@@ -45,20 +45,20 @@ TEST_CASE("one rank's signal is known to all after the next boundary, and the cl
   const MpiComm world = MpiComm::world();
   note_stop_signals();
   Control control(world);
-  control.post(false);
-  CHECK_FALSE(control.read());
-  control.post(world.rank() == 0);
-  const StopReason late = control.read();
+  control.post({});
+  CHECK_FALSE(control.read().stop);
+  control.post({.out_of_time = world.rank() == 0});
+  const StopReason late = control.read().stop;
   CHECK(late.out_of_time);
   CHECK(late.signal == 0);
-  control.post(false);
+  control.post({});
   if (world.rank() == world.size() - 1) {
     ::raise(SIGUSR2);
     ::raise(SIGUSR2);  // at once after the first: the same request
     CHECK(stop_signal() == SIGUSR2);
   }
-  CHECK_FALSE(control.read());  // posted before the signal came
-  control.post(false);
-  CHECK(control.read().signal == SIGUSR2);
+  CHECK_FALSE(control.read().stop);  // posted before the signal came
+  control.post({});
+  CHECK(control.read().stop.signal == SIGUSR2);
   CHECK(signal_name(SIGUSR2) == "SIGUSR2");
 }

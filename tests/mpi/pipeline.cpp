@@ -12,6 +12,7 @@
 #include "llmtrain/checkpoint/saver.hpp"
 #include "llmtrain/driver/state.hpp"
 #include "llmtrain/driver/step.hpp"
+#include "support/gpt.hpp"
 #include "support/random_batch.hpp"
 #include "support/scratch_folder.hpp"
 
@@ -35,13 +36,7 @@ ModelConfig small_llama(std::int64_t layers) {
 }
 
 ModelConfig small_gpt(std::int64_t layers) {
-  ModelConfig config = small_llama(layers);
-  config.family = Family::gpt;
-  config.tied = true;
-  config.kv_heads = config.heads;
-  config.qkv_bias = true;
-  config.activation = Activation::gelu_tanh;
-  config.positions = Positions::learned;
+  ModelConfig config = as_gpt(small_llama(layers));
   config.dropout = 0.1;
   return config;
 }

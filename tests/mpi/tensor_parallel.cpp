@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "llmtrain/driver/step.hpp"
+#include "support/gpt.hpp"
 #include "support/layouts.hpp"
 #include "support/random_batch.hpp"
 
@@ -51,14 +52,8 @@ Deck full_llama() {
 
 Deck gpt() {
   Deck deck = llama();
-  ModelConfig& m = deck.model;
-  m.family = Family::gpt;
-  m.tied = true;
-  m.kv_heads = m.heads;
-  m.qkv_bias = true;
-  m.activation = Activation::gelu_tanh;
-  m.positions = Positions::learned;
-  m.dropout = 0.1;
+  deck.model = as_gpt(deck.model);
+  deck.model.dropout = 0.1;
   return deck;
 }
 
@@ -76,7 +71,7 @@ std::vector<Deck> cuts(const Deck& model) {
       Deck deck = model;
       deck.parallel.tensor = tensor;
       deck.parallel.sequence = sequence;
-      check_deck(deck, {.ranks = MpiComm::world().size(), .built = true});
+      check_deck(deck, {.ranks = MpiComm::world().size()});
       decks.push_back(deck);
     }
   }

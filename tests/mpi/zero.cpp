@@ -235,7 +235,7 @@ class HeldGradients {
     } else {
       shape =
           StoreShape(table, {.tensor_rank = rank, .tensor_size = ranks, .sequence = sequence, .shards = 1, .chunk = {}},
-                     {}, DType::fp32, DType::fp32);
+                     {}, StoreTypes{});
       groups.tensor = make(ranks, "tp", all);
       if (ranks == 4) groups.kv = make(2, "kv", pair);
     }
@@ -255,7 +255,7 @@ class HeldGradients {
   const ParamTable table;
   const std::unique_ptr<Device> device = make_cpu_device(1);
   const Stream stream = device->make_stream("compute");
-  StoreShape shape{table, {}, {}, DType::fp32, DType::fp32};
+  StoreShape shape{table, {}, {}, {}};
   MemoryPlan plan;
   StoreGroups groups;
   std::optional<GradStore> grads;

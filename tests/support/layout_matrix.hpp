@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/gpt.hpp"
 #include "support/layouts.hpp"
 
 namespace llmtrain {
@@ -44,15 +45,11 @@ inline std::vector<NamedDeck> matrix_models() {
   m.kv_heads = 1;
   m.tied = true;
   models.push_back({"llama, one kv head, tied", deck});
-  m.family = Family::gpt;
   m.heads = 12;  // for 3 and 6 tensor ranks
-  m.kv_heads = 12;
   m.seq_len = 12;
   m.vocab = 257;
-  m.qkv_bias = true;
-  m.activation = Activation::gelu_tanh;
-  m.positions = Positions::learned;
   m.dropout = 0.1;
+  m = as_gpt(m);
   models.push_back({"gpt, tied, dropout, vocabulary 257", deck});
   return models;
 }

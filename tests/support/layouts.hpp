@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,11 +17,18 @@
 #include "llmtrain/base/agree.hpp"
 #include "llmtrain/config/check.hpp"
 #include "llmtrain/data/indexed_dataset_writer.hpp"
+#include "llmtrain/data/source_dataset.hpp"
 #include "llmtrain/driver/compare.hpp"
 #include "llmtrain/driver/resolve.hpp"
 #include "support/scratch_folder.hpp"
 
 namespace llmtrain {
+
+/// A part of a run of LayoutJob: a RunPart whose functions are told the ranks that run.
+struct JobPart {
+  std::int64_t first = 0;
+  std::function<void(const MpiComm&members, Parts&parts)> begin, end;
+};
 
 /// A job in which decks run one after the other, each on its first ranks.
 class LayoutJob {
@@ -35,13 +43,17 @@ class LayoutJob {
 
   /// The numbers of a deck on the first `ranks` ranks; whole on rank 0, `layout` empty where this rank had no part. A
   /// failure that only one rank knows of ends the job: the others would wait for it.
-  LayoutNumbers run(const Deck& deck, int ranks, std::int64_t steps, std::int32_t masked = LoaderShape::no_token) {
+  LayoutNumbers run(const Deck& deck, int ranks, std::int64_t steps, std::int32_t masked = LoaderShape::no_token,
+                    const JobPart& job_part = {}) {
     const std::shared_ptr<const Dataset> data = dataset(deck);
     const MpiComm members = world.split(world.rank() < ranks ? 0 : -1, world.rank());
     if (!members) return {};
     const Place place{Topology(deck, ranks), members.rank(), members};
+    RunPart part{job_part.first, nullptr, nullptr};
+    if (job_part.begin) part.begin = [&](Parts& parts) { job_part.begin(members, parts); };
+    if (job_part.end) part.end = [&](Parts& parts) { job_part.end(members, parts); };
     try {
-      return run_layout({deck, place, *device_, data, masked}, steps);
+      return run_layout({deck, place, *device_, data, masked, part}, steps);
     } catch (const AgreedError& error) {
       FAIL_CHECK(layout_text(deck, place.topology), ": ", std::string(error.what()));
       return {};
@@ -93,7 +105,7 @@ class LayoutJob {
       });
       source = std::make_shared<const IndexedDataset>(prefix);
     }
-    return std::make_shared<const Dataset>(source, SequenceRange{0, source->sequences()}, deck.model.seq_len,
+    return std::make_shared<const SourceDataset>(source, SequenceRange{0, source->sequences()}, deck.model.seq_len,
                                            deck.data.samples, deck.data.seed);
   }
 
@@ -113,7 +125,7 @@ inline std::int64_t from_environment(const char* name, std::int64_t otherwise) {
 /// True if a deck's rules allow it on this number of ranks.
 inline bool fits(const Deck& deck, int ranks) {
   try {
-    check_deck(deck, {.ranks = ranks, .built = true});
+    check_deck(deck, {.ranks = ranks});
     return true;
   } catch (const Error&) {
     return false;

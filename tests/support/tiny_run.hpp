@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "llmtrain/driver/step.hpp"
+#include "support/gpt.hpp"
 #include "support/random_batch.hpp"
 
 namespace llmtrain {
@@ -28,17 +29,7 @@ inline ModelConfig tiny_llama() {
   return config;
 }
 
-/// Tied.
-inline ModelConfig tiny_gpt() {
-  ModelConfig config = tiny_llama();
-  config.family = Family::gpt;
-  config.tied = true;
-  config.kv_heads = config.heads;
-  config.qk_norm = false;
-  config.activation = Activation::gelu_tanh;
-  config.positions = Positions::learned;
-  return config;
-}
+inline ModelConfig tiny_gpt() { return as_gpt(tiny_llama()); }
 
 /// Data-parallel, with micro-batches of two sequences.
 inline Deck tiny_deck(const ModelConfig& model, Compute compute, int zero, std::int64_t micro_batches = 2) {

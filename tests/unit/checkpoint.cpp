@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <random>
 
-#include "checkpoint_fixture.hpp"
+#include "damage.hpp"
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/checkpoint/folders.hpp"
 #include "llmtrain/checkpoint/h5_writer.hpp"
@@ -17,32 +17,8 @@
 
 using namespace llmtrain;
 using namespace checkpoint_test;
-namespace fs = std::filesystem;
 
 namespace {
-
-const MpiComm alone;
-
-template <class Action>
-int code_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return static_cast<int>(error.code());
-  }
-  return 0;
-}
-
-SaveResult save_at(const fs::path& folder, std::int64_t step, std::int64_t keep = 10) {
-  const Shard shard = shard_of(0, 1, 1, true);
-  return save_checkpoint(alone, folder, state_at(step), shard.pieces, {keep, true, {}});
-}
-
-int tool(std::vector<std::string> args) {
-  int result = 0;
-  const int code = code_of([&] { result = tool_checkpoint(MpiComm{}, args); });
-  return code != 0 ? code : result;
-}
 
 std::string run_program(const std::string& command) {
   std::string output;
@@ -54,30 +30,13 @@ std::string run_program(const std::string& command) {
   return output;
 }
 
+std::int64_t from_environment(const char* name, std::int64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoll(text);
+}
+
 bool has_program(const char* name) {
   return std::system((std::string("command -v ") + name + " >/dev/null 2>&1").c_str()) == 0;
-}
-
-void flip(const fs::path& file, std::size_t bit) {
-  std::string bytes = slurp(file);
-  bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
-  spill(file, bytes);
-}
-
-/// Makes the manifest agree with changed files, as somebody who means harm would.
-void sign(const fs::path& folder) {
-  Manifest manifest = read_manifest(folder);
-  for (ManifestFile& file : manifest.files) file.size = static_cast<std::int64_t>(fs::file_size(folder / file.name));
-  spill(folder / "manifest.json", write_manifest(manifest));
-  for (const std::string& problem : examine_checkpoint(alone, folder).problems) {
-    const auto at = problem.find("(digest ");
-    REQUIRE(at != std::string::npos);
-    for (ManifestFile& file : manifest.files) {
-      if (problem.starts_with(file.name + " ")) file.digest = problem.substr(at + 8, 32);
-    }
-  }
-  spill(folder / "manifest.json", write_manifest(manifest));
-  REQUIRE(examine_checkpoint(alone, folder).problems.empty());
 }
 
 }  // namespace
@@ -136,29 +95,101 @@ TEST_CASE("pieces that do not make their tensor whole are not saved, and leave n
   CHECK(fs::is_empty(scratch.path()));
 }
 
-TEST_CASE("any flipped bit and any truncation in any file is found") {
+TEST_CASE("any flipped bit and any truncation is found by verify, and at load where the load reads the file") {
   const Scratch scratch;
+  save_at(scratch.path(), 99);
   const fs::path folder = save_at(scratch.path(), 100).folder;
-  const auto files = contents(folder);
+  auto files = contents(folder);
+  files["../latest"] = slurp(scratch.path() / "latest");
+  const std::int64_t flips = from_environment("LLMTRAIN_TEST_FLIPS", 100);
+  const std::int64_t cuts = from_environment("LLMTRAIN_TEST_CUTS", 30);
   std::mt19937 random(3);
-  int found = 0;
-  for (int round = 0; round < 130; ++round) {
+  int named = 0, inside = 0;
+  for (std::int64_t round = 0; round < flips + cuts; ++round) {
     auto file = files.begin();
     std::advance(file, static_cast<long>(random() % files.size()));
-    if (round < 100) {
-      flip(folder / file->first, random() % (file->second.size() * 8));
+    const std::string& name = file->first;
+    CAPTURE(name);
+    CAPTURE(round);
+    if (round < flips) {
+      flip(folder / name, random() % (file->second.size() * 8));
     } else {
-      spill(folder / file->first, file->second.substr(0, random() % file->second.size()));
+      spill(folder / name, file->second.substr(0, random() % file->second.size()));
     }
-    found += examine_checkpoint(alone, folder).problems.empty() ? 0 : 1;
-    spill(folder / file->first, file->second);
+    const bool is_shard = name.starts_with("shard-"), is_latest = name == "../latest";
+    const std::string latest = slurp(scratch.path() / "latest");
+    // A `latest` that names an older step is what a crash leaves: a note, no damage.
+    const bool is_older = is_latest && latest == "step-00000099\n";
+    CHECK(tool({"verify", is_latest ? scratch.path().string() : folder.string()}) == (is_older ? 0 : 83));
+    std::string message;
+    const int code = code_of([&] { open_checkpoint(alone, folder); }, &message);
+    CHECK(code == (is_shard || name == "manifest.json" ? 83 : 0));
+    if (code == 83) CHECK(message.find(name) != std::string::npos);
+    if (is_shard && round < flips) {
+      const std::vector<std::string> tensors = damaged_tensors(folder, name);
+      inside += tensors.empty() ? 1 : 0;  // of the file's structure, not of a tensor
+      named += std::ranges::any_of(tensors, [](const auto& line) { return line.find("/model/") != std::string::npos; });
+    }
+    const Resume resume = find_checkpoint(alone, "auto", scratch.path());
+    REQUIRE(resume.checkpoint);
+    CHECK(resume.checkpoint->manifest.state.step == (code == 83 ? 99 : 100));
+    if (is_latest) CHECK(resume.notes.size() == 1);
+    spill(folder / name, file->second);
   }
-  CHECK(found == 130);
-  CHECK(examine_checkpoint(alone, folder).problems.empty());
+  CHECK(named > 0);
+  MESSAGE(flips, " flips and ", cuts, " truncations; of the flips in shards ", named, " in a tensor that is named, ",
+          inside, " between tensors");
+  CHECK(tool({"verify", scratch.path().string()}) == 0);
   spill(folder / "shard-00000.h5", files.at("shard-00000.h5") + std::string(100, '\0'));
   CHECK(tool({"verify", scratch.path().string()}) == 83);
   fs::remove(folder / "shard-00000.h5");
   CHECK(tool({"verify", folder.string()}) == 83);
+}
+
+TEST_CASE("without checkpoint.h5, or with a damaged one, a run goes on; index makes it again") {
+  const Scratch scratch;
+  const fs::path folder = save_at(scratch.path(), 7).folder;
+  const std::string good = slurp(folder / "checkpoint.h5");
+  spill(folder / "checkpoint.h5", "rubbish");
+  CHECK(find_checkpoint(alone, "auto", scratch.path()).checkpoint);
+  CHECK(tool({"verify", folder.string()}) == 83);
+  CHECK(tool({"index", folder.string()}) == 0);
+  CHECK((slurp(folder / "checkpoint.h5") == good));
+}
+
+TEST_CASE("prune keeps the newest that verify, and what is damaged") {
+  const Scratch scratch;
+  for (const int step : {1, 2, 3, 4, 5}) save_at(scratch.path(), step);
+  const std::string all = scratch.path().string();
+  flip(scratch.path() / "step-00000005/shard-00000.h5", 9999);
+  CHECK(tool({"prune", all, "--keep", "2"}) == 0);
+  for (const int step : {1, 2}) CHECK_FALSE(fs::exists(scratch.path() / step_folder_name(step)));
+  for (const int step : {3, 4, 5}) CHECK(fs::exists(scratch.path() / step_folder_name(step)));
+  CHECK(tool({"prune", all}) == 64);
+  CHECK(tool({"prune", all, "--keep", "0"}) == 64);
+  CHECK(tool({"ls", all, "--keep", "2"}) == 64);
+  CHECK(tool({"prune", all + "/none", "--keep", "1"}) == 66);
+  for (const int step : {3, 4}) flip(scratch.path() / step_folder_name(step) / "shard-00000.h5", 9999);
+  CHECK(tool({"prune", all, "--keep", "1"}) == 66);
+  CHECK(fs::exists(scratch.path() / "step-00000003"));
+}
+
+TEST_CASE("a save in the background needs its memory until it is written, and is there when advance says so") {
+  const Scratch scratch;
+  Shard shard = shard_of(0, 1, 1, true);
+  Save save(alone, scratch.path(), state_at(3), shard.pieces, {2, true, {}, true});
+  while (save.is_working()) {
+  }
+  CHECK_FALSE(fs::exists(scratch.path() / "step-00000003"));
+  CHECK_FALSE(save.advance());
+  CHECK(save.is_written());
+  for (auto& memory : shard.memory) std::ranges::fill(memory, std::byte{});
+  while (!save.advance()) {
+  }
+  CHECK(fs::exists(scratch.path() / "step-00000003/manifest.json"));
+  CHECK((contents(save.result().folder) == contents(save_at(scratch.path() / "other", 3).folder)));
+  { const Save left(alone, scratch.path(), state_at(4), shard.pieces, {2, true, {}, true}); }
+  CHECK(list_step_folders(scratch.path()).unfinished.empty());
 }
 
 TEST_CASE("auto: the newest that verifies; damaged ones are named and kept, unfinished ones removed") {

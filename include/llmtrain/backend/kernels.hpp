@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Kernels: the operations of the model, as `op(stream, outputs, inputs, scalars)`. The public call checks shapes and
 /// dtypes once and notes what is read and written (src/backend/kernels.cpp); a private virtual does the work
-/// (kernels/<device>/). Data tensors have the compute dtype; statistics, sums and gradients accumulators are fp32, or
-/// fp64 where the data are fp64 ("stats dtype" below).
+/// (kernels/<device>/). Data tensors have the compute dtype; statistics and sums are fp32, or fp64 where the data are
+/// fp64 ("stats dtype" below). Accumulators of gradients have either of the two; a sum is formed in the stats dtype and
+/// rounded once.
 #pragma once
 
 #include <cstdint>
@@ -82,6 +83,7 @@ struct StepTotals {
   double non_finite = 0;  ///< ranks that saw a non-finite value
 };
 inline constexpr std::int64_t step_totals_size = 4;
+static_assert(sizeof(StepTotals) == step_totals_size * sizeof(double));
 
 /// Per-step scalars, an fp64 tensor [8] on the device in this order; written once a step by step_scalars, read by adamw.
 struct StepScalars {
@@ -95,6 +97,7 @@ struct StepScalars {
   double tokens = 0;
 };
 inline constexpr std::int64_t step_scalars_size = 8;
+static_assert(sizeof(StepScalars) == step_scalars_size * sizeof(double));
 
 /// What the host knows of a step beforehand. `step` is 1-based (Adam's t); clip 0 = off.
 struct StepInputs {
@@ -139,7 +142,7 @@ class Kernels {
   void rms_norm_forward(Stream s, Tensor y, Tensor residual, Tensor rstd, Tensor x, Tensor delta, Tensor weight,
                         double eps);
   /// d_x = d_residual (optional) + gradient through the norm of its input `x`; d_x may alias d_residual or d_y.
-  /// d_weight (stats dtype) (+)= sum over tokens. `workspace`: uint8, norm_backward_workspace() bytes.
+  /// d_weight (+)= sum over tokens. `workspace`: uint8, norm_backward_workspace() bytes.
   void rms_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Tensor d_residual, Tensor d_y, Tensor x, Tensor rstd,
                          Tensor weight, Write write, Tensor workspace);
 
@@ -147,7 +150,7 @@ class Kernels {
   /// [tokens], stats dtype; y = (r - mean) * rstd * weight + bias.
   void layer_norm_forward(Stream s, Tensor y, Tensor residual, Tensor mean, Tensor rstd, Tensor x, Tensor delta,
                           Tensor weight, Tensor bias, double eps);
-  /// As rms_norm_backward; d_weight and d_bias (stats dtype) (+)= sums over tokens. `workspace`: uint8,
+  /// As rms_norm_backward; d_weight and d_bias (+)= sums over tokens. `workspace`: uint8,
   /// layer_norm_backward_workspace() bytes.
   void layer_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Tensor d_bias, Tensor d_residual, Tensor d_y,
                            Tensor x, Tensor mean, Tensor rstd, Tensor weight, Write write, Tensor workspace);
@@ -177,7 +180,7 @@ class Kernels {
 
   /// out [tokens, n] = x + bias [n]; may alias.
   void bias_add(Stream s, Tensor out, Tensor x, Tensor bias);
-  /// d_bias [n] (stats dtype) (+)= sum over tokens of d_out, in an order that depends on the sizes only.
+  /// d_bias [n] (+)= sum over tokens of d_out, in an order that depends on the sizes only.
   void bias_gradient(Stream s, Tensor d_bias, Tensor d_out, Write write);
 
   /// out [tokens, n] = dropout(x + bias): kept elements / (1 - probability), the others 0; bias optional; may alias.
@@ -197,7 +200,7 @@ class Kernels {
   void cross_entropy_gradient(Stream s, Tensor logits, Tensor stats, Tensor targets, Tensor weights, VocabRange vocab);
 
   void add(Stream s, Tensor out, Tensor a, Tensor b);          ///< out = a + b; may alias
-  void scale_add(Stream s, Tensor y, Tensor x, double alpha);  ///< y += alpha x
+  void scale_add(Stream s, Tensor y, Tensor x, double alpha);  ///< y += alpha x; of one stats dtype
   void convert(Stream s, Tensor destination, Tensor source);   ///< between floating dtypes, rounding to nearest even
   void copy(Stream s, Tensor destination, Tensor source);      ///< equal dtype and shape, any leading dimensions
   void fill(Stream s, Tensor destination, double value);

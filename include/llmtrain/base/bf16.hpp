@@ -10,6 +10,18 @@
 
 namespace llmtrain {
 
+/// fp32 towards zero, with its last bit set where anything was lost: rounding that to a shorter format is rounding the
+/// fp64 number.
+LLMTRAIN_INLINE float round_to_odd(double value) {
+  const float near = static_cast<float>(value);
+  const double back = static_cast<double>(near);
+  auto wide = bits_as<std::uint32_t>(near);
+  const double size = value < 0 ? -value : value, back_size = back < 0 ? -back : back;
+  wide -= back_size > size ? 1u : 0u;
+  wide |= back != value ? 1u : 0u;
+  return bits_as<float>(wide);
+}
+
 /// Widening is exact and implicit; narrowing rounds to nearest, ties to even, once, from fp32 and from fp64. NaN stays
 /// NaN, overflow becomes infinity.
 struct Bf16 {
@@ -17,7 +29,7 @@ struct Bf16 {
 
   Bf16() = default;
   LLMTRAIN_INLINE explicit Bf16(float value) : bits(rounded(value)) {}
-  LLMTRAIN_INLINE explicit Bf16(double value) : bits(rounded(to_odd(value))) {}
+  LLMTRAIN_INLINE explicit Bf16(double value) : bits(rounded(round_to_odd(value))) {}
   template <class Integer>
   requires std::is_integral_v<Integer> LLMTRAIN_INLINE explicit Bf16(Integer value)
       : Bf16(static_cast<double>(value)) {}
@@ -36,16 +48,6 @@ struct Bf16 {
     const std::uint32_t quiet = wide >> 16 | 0x40u;
     return static_cast<std::uint16_t>(value != value ? quiet : nearest);
 #endif
-  }
-  /// fp32 towards zero, with its last bit set where anything was lost: rounding that is rounding the fp64 number.
-  LLMTRAIN_INLINE static float to_odd(double value) {
-    const float near = static_cast<float>(value);
-    const double back = static_cast<double>(near);
-    auto wide = bits_as<std::uint32_t>(near);
-    const double size = value < 0 ? -value : value, back_size = back < 0 ? -back : back;
-    wide -= back_size > size ? 1u : 0u;
-    wide |= back != value ? 1u : 0u;
-    return bits_as<float>(wide);
   }
 };
 static_assert(sizeof(Bf16) == 2 && std::is_trivially_copyable_v<Bf16>);

@@ -14,6 +14,12 @@
 
 namespace llmtrain {
 
+/// Size of a file, and its XXH3-128 digest as `xxhsum -H2` prints it.
+struct FileFacts {
+  std::int64_t size = 0;
+  std::string digest;
+};
+
 /// Where one box of a virtual dataset comes from: elements [begin, begin + product of shape) of a 1-D dataset.
 struct VirtualSource {
   std::string file;         ///< name relative to the folder of the file being written
@@ -33,12 +39,13 @@ class H5Writer {
   H5Writer(const H5Writer&) = delete;
   H5Writer& operator=(const H5Writer&) = delete;
 
-  /// A whole array, row-major; an empty shape makes a scalar. Contiguous, no filters.
-  void write(const std::string& dataset, DType dtype, std::span<const std::int64_t> shape, const void* data);
+  /// A whole array, row-major; an empty shape makes a scalar. Contiguous, no filters. Returns the offset of its first
+  /// byte in the file.
+  std::int64_t write(const std::string& dataset, DType dtype, std::span<const std::int64_t> shape, const void* data);
 
   template <class T>
-  void write(const std::string& dataset, std::span<const std::int64_t> shape, std::span<const T> data) {
-    write(dataset, dtype_of<T>, shape, data.data());
+  std::int64_t write(const std::string& dataset, std::span<const std::int64_t> shape, std::span<const T> data) {
+    return write(dataset, dtype_of<T>, shape, data.data());
   }
 
   /// A scalar string dataset (UTF-8, fixed length).
@@ -55,6 +62,9 @@ class H5Writer {
 
   /// Closes the file and syncs it to its disk, checking each; only then is the file complete.
   void close();
+
+  /// After close(): what the file must be, found without reading it. Memory given to write() must be as it was then.
+  FileFacts facts() const;
 
  private:
   struct Impl;

@@ -38,13 +38,23 @@ struct Resume {
 /// checkpoint_incompatible. Local.
 Manifest read_manifest(const std::filesystem::path& step_folder);
 
-/// Reads the manifest and checks size and digest of every file; each file is read once, by one rank. A null `comm` is
+/// Which files of a step folder are looked at.
+enum class Files {
+  all,
+  loaded,  ///< not checkpoint.h5, which is for other programs and can be made again
+};
+
+/// Reads the manifest and checks size and digest of its files; each file is read once, by one rank. A null `comm` is
 /// one rank. Throws checkpoint_incompatible for a newer format. Collective.
-Examination examine_checkpoint(const MpiComm& comm, const std::filesystem::path& step_folder);
+Examination examine_checkpoint(const MpiComm& comm, const std::filesystem::path& step_folder, Files files = Files::all);
+
+/// One line for each tensor of a damaged shard that differs from its digest, and for what cannot be read. HDF5 may crash
+/// on such a file, so it is opened in a process of its own. Local; not under MPI.
+std::vector<std::string> damaged_tensors(const std::filesystem::path& step_folder, const std::string& shard);
 
 /// `resume` as in the deck. "never": nothing. "auto": the newest step of `checkpoints_dir` that verifies; unfinished
 /// ones are removed with a note, damaged ones named and skipped; checkpoint_damaged if none is left though there are
-/// step folders. A path: a step folder, or a checkpoints folder and then its newest; missing_input if there is none,
+/// step folders. checkpoint.h5 is not looked at. A path: a step folder, or a checkpoints folder and then its newest; missing_input if there is none,
 /// checkpoint_damaged if any step so named is damaged. Collective.
 Resume find_checkpoint(const MpiComm& comm, const std::string& resume, const std::filesystem::path& checkpoints_dir);
 

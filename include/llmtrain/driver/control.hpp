@@ -8,20 +8,34 @@
 
 namespace llmtrain {
 
-/// What the ranks agreed on; false: go on.
+/// Why a run stops; false: it goes on.
 struct StopReason {
   int signal = 0;            ///< the largest number noted on any rank; 0: none
   bool out_of_time = false;  ///< run.max_walltime is near
   explicit operator bool() const { return signal != 0 || out_of_time; }
 };
 
+/// What one rank knows before a step, besides its stop signal.
+struct Notice {
+  bool out_of_time = false;  ///< by rank 0's clock
+  bool saving = false;       ///< its thread is at work on a save
+  bool displaced = false;    ///< another run has taken over the folder
+};
+
+/// What the ranks know together.
+struct Agreement {
+  StopReason stop;
+  bool saving = false;     ///< on some rank
+  bool displaced = false;  ///< on some rank
+};
+
 /// Each rank posts what it knows before a step and reads what all know after it, so all leave after the same step.
 class Control {
  public:
-  explicit Control(const MpiComm& world) : flags_(world, 2) {}  ///< Collective.
+  explicit Control(const MpiComm& world) : flags_(world, 4) {}  ///< Collective.
 
-  void post(bool out_of_time);  ///< this rank's stop signal and, on rank 0, the clock. Collective.
-  StopReason read();            ///< what all ranks posted. Collective.
+  void post(const Notice& notice);  ///< with this rank's stop signal. Collective.
+  Agreement read();                 ///< of what all ranks posted. Collective.
 
  private:
   MpiMaximum flags_;
@@ -47,6 +61,8 @@ class Walltime {
   /// True if after `elapsed` seconds the steps `next` and `after` and a save behind them would end beyond the limit. A
   /// request is read one step later, so going on means that both are made.
   bool is_over(double elapsed, Plans next, Plans after) const;
+
+  double save_seconds() const { return save_; }  ///< of the last save, or what is assumed
 
  private:
   double time_of(Plans plans) const;

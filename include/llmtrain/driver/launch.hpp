@@ -3,6 +3,7 @@
 /// found in this order and before any work; every rank throws the same error.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,8 +12,9 @@
 
 #include "llmtrain/checkpoint/loader.hpp"
 #include "llmtrain/config/check.hpp"
-#include "llmtrain/data/dataset.hpp"
 #include "llmtrain/data/loader.hpp"
+#include "llmtrain/data/training_data.hpp"
+#include "llmtrain/driver/run_lock.hpp"
 #include "llmtrain/driver/step.hpp"
 #include "llmtrain/tokenizer/tokenizer.hpp"
 
@@ -32,8 +34,10 @@ struct Launch {
   Place place;
   std::vector<int> nodes;  ///< number of each rank's node
   std::unique_ptr<Device> device;
-  std::vector<std::string> warnings;  ///< for the log
-  std::vector<std::string> protect;   ///< damaged step folders, never pruned
+  std::vector<std::string> warnings;            ///< for the log
+  std::vector<std::string> protect;             ///< damaged step folders, never pruned
+  std::map<std::string, std::string> identity;  ///< digests of tokenizer and training data, for checkpoints
+  std::vector<std::unique_ptr<RunLock>> locks;  ///< on rank 0, of the folders that the run writes
 
   /// The id whose next token has no weight in the loss (data.mask_eod), or LoaderShape::no_token.
   std::int32_t masked_token() const;
@@ -45,8 +49,9 @@ enum class Start {
   fresh,   ///< the initial state
 };
 
-/// Reads and checks the deck (78), finds the checkpoint (83, 84, 66), opens the data (66, 65). On a resume the order of
-/// samples stays that of the stored data.samples. Collective over `world`.
+/// Reads and checks the deck (78), finds the checkpoint (83, 84, 66), opens the data (66, 65), compares it with the
+/// checkpoint's (84). On a resume the order of samples stays that of the stored data.samples. To resume, folders that
+/// exist are locked before anybody looks into them (73). Collective over `world`.
 Launch launch(const std::string& deck_path, std::span<const std::string> overrides, const MpiComm& world, Start start);
 
 /// The deck as all ranks read it: its text is rank 0's. Throws AgreedError for what `checks` refuses. Collective.

@@ -2,6 +2,7 @@
 /// The first steps of one layout and what they gave, whole; so that layouts can be compared.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +31,13 @@ struct LayoutNumbers {
   double evaluation = 0;                        ///< mean loss of step 1's data with the weights after the last step
 };
 
+/// A part of a run that does not begin at its beginning.
+struct RunPart {
+  std::int64_t first = 0;             ///< updates that the state has had; steps are counted on from there
+  std::function<void(Parts&)> begin;  ///< sets the state; none: initial weights
+  std::function<void(Parts&)> end;    ///< called with the state after the last step
+};
+
 /// A layout to run; the deck must be resolved.
 struct LayoutRun {
   const Deck& deck;
@@ -37,9 +45,11 @@ struct LayoutRun {
   Device& device;
   std::shared_ptr<const Dataset> data;
   std::int32_t masked_token = LoaderShape::no_token;
+  RunPart part = {};
 };
 
-/// Runs steps 1 to `steps` from the initial weights and evaluates. Throws AgreedError(comparison_failed) where ranks of
+/// Runs `steps` steps from the initial weights, or as `part` says, and evaluates. What the numbers say of step 1 is of the
+/// first of these steps. Throws AgreedError(comparison_failed) where ranks of
 /// the layout hold different copies of an element (driver/gather.hpp). Collective over the place's world.
 LayoutNumbers run_layout(const LayoutRun& run, std::int64_t steps);
 

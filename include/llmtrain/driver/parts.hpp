@@ -23,6 +23,9 @@
 
 namespace llmtrain {
 
+/// Types of weights, masters, gradients and moments by `precision`.
+StoreTypes store_types(const PrecisionConfig& precision);
+
 /// One rank of a layout.
 struct Place {
   Topology topology;
@@ -73,6 +76,7 @@ class Parts {
   struct BatchSlots {
     Slot tokens, targets, weights, positions, order;
     Slot samples;  ///< only with dropout
+    Slot starts;   ///< only with document masks
   };
   /// Everything in the plan that is no module's own.
   struct Requests {
@@ -80,6 +84,7 @@ class Parts {
     Slot totals, scalars, scratch, kernels_workspace;
     Slot data_workspace, shard_workspace, replicate_workspace, tensor_workspace, kv_workspace, world_workspace;
     Slot tied_workspace;
+    Slot checkpoint_copy;
   };
   std::deque<Stage> make_stages();
   BatchSlots request_batch();
@@ -103,6 +108,7 @@ class Parts {
   std::unique_ptr<Communicator> world;      ///< all ranks
   Tensor totals;                            ///< StepTotals
   Tensor scalars;                           ///< StepScalars
+  Tensor checkpoint_copy;  ///< host memory of a save in the background; absent without checkpoint.async
   std::vector<std::vector<Batch>> batches;  ///< device memory of micro-batches, by chunk and activation slot
 
  private:

@@ -2,6 +2,7 @@
 /// The folder of a run: deck.yaml, metrics.jsonl, log.txt, checkpoints/.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "llmtrain/driver/launch.hpp"
@@ -16,9 +17,17 @@ struct RunFolder {
   std::string log() const { return dir + "/log.txt"; }
 };
 
-/// Makes the folder and its checkpoint folder and proves that they can be written (73). A fresh start in a folder that
+/// Which of a run's folders to lock.
+enum class Folders { existing, all };
+
+/// Locks the run's folder, and the checkpoints' if it lies elsewhere, where this run has not yet (73 while another run is
+/// alive in one). Collective over the world.
+void lock_folders(Launch& launch, Folders which);
+
+/// Makes the folder and its checkpoint folder, locks them, and proves that they can be written and, where `bytes` says
+/// how large a checkpoint is on all ranks together, that one fits (73, 74). A fresh start in a folder that
 /// holds another run, or with resume: never any run, is refused (73) unless run.overwrite, which then empties it.
 /// Writes deck.yaml. Collective over the world.
-RunFolder prepare_run_folder(const Launch& launch);
+RunFolder prepare_run_folder(Launch& launch, std::int64_t bytes);
 
 }  // namespace llmtrain

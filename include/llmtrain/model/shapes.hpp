@@ -33,7 +33,7 @@ struct LocalShapes {
 /// Vocabulary rows over all tensor ranks, padding included: a multiple of tensor_size * vocab_multiple.
 std::int64_t padded_vocab(const ModelConfig& config, int tensor_size);
 
-/// Data type of activations and weights, and of statistics, sums and gradient accumulators.
+/// Data type of activations and weights, and of statistics and sums.
 DType data_dtype(Compute compute);
 DType stats_dtype(Compute compute);
 

@@ -34,7 +34,17 @@ struct StorePlace {
   int tensor_size = 1;
   bool sequence = false;  ///< tensor ranks share the tokens
   int shards = 1;         ///< ranks that ZeRO shards over
+  int replicas = 1;       ///< of each chunk; shards x replicas ranks share the samples
   ChunkPlace chunk;
+};
+
+/// Types of what the stores and the optimizer hold.
+struct StoreTypes {
+  DType weights = DType::fp32;  ///< that layers compute with
+  DType masters = DType::fp32;
+  DType gradients = DType::fp32;  ///< accumulators
+  DType reduce = DType::fp32;     ///< gradients on their way to the sum over `data` or `shard`
+  DType moments = DType::fp32;
 };
 
 /// What both stores derive everything from: the table, this rank's layouts, and the data-parallel cut.
@@ -43,12 +53,11 @@ struct StoreShape {
   std::vector<StorageLayout> layouts;  ///< one a storage
   StorePlace place;
   ParallelConfig policy;
-  int zero = 0;               ///< policy.zero, or 0 in a shard group of one
-  DType data = DType::fp32;   ///< of weights
-  DType stats = DType::fp32;  ///< of gradients and masters
+  int zero = 0;  ///< policy.zero, or 0 in a shard group of one
+  StoreTypes types;
 
-  StoreShape(const ParamTable& params, const StorePlace& where, const ParallelConfig& parallel, DType data_type,
-             DType stats_type);
+  StoreShape(const ParamTable& params, const StorePlace& where, const ParallelConfig& parallel,
+             const StoreTypes& store_types);
 
   int storages() const { return static_cast<int>(layouts.size()); }
   const StorageSpec& spec(int storage) const { return table->storages[static_cast<std::size_t>(storage)]; }
@@ -58,6 +67,8 @@ struct StoreShape {
   }
   bool keeps_whole_weights(int storage) const;
   bool keeps_whole_gradient(int storage) const;
+  /// Whether whole accumulators travel as a copy in another type.
+  bool converts_to_reduce() const { return types.reduce != types.gradients && place.shards * place.replicas > 1; }
 
   /// This rank's chunk of a storage's flat array.
   Tensor own_chunk(int storage, Tensor flat) const;
@@ -183,13 +194,18 @@ class GradStore {
   struct Flight {
     int use = 0;
     int storage = 0;
-    Tensor received;  ///< to be added to the accumulator; absent where the sum goes straight into it
-    bool last = false;
+    Tensor received;  ///< goes into the accumulator; absent where the sum does so by itself
+    Write write = Write::accumulate;
     Event arrival{};
   };
+  bool is_last(int use, int storage) const { return last_open_[static_cast<std::size_t>(storage)] == use; }
+  /// Whether the storage has a buffer in the ring: its contribution is computed there, or its copy travels from there.
+  bool is_buffered(int use, int storage) const;
   Tensor buffer(int use, std::size_t storage_of_lease) const;
 
+  void reduce_whole(int lease, Event ready);
   void reduce_chunks(int lease, Event ready);
+  void depart(std::vector<Flight> flights, Event arrival);
   void sum_over_replicas(const std::vector<int>& storages, Event ready);
   void settle(int use, Stream stream);
   void sum_over_holders(Stream stream);
@@ -197,7 +213,8 @@ class GradStore {
 
   const StoreShape& shape_;
   const LeaseSequence opens_;
-  BufferRing ring_plan_;  ///< of gradients whose accumulator is a chunk, one buffer an open
+  std::vector<int> last_open_;  ///< by storage: the open that completes its sum
+  BufferRing ring_plan_;        ///< one buffer an open
   std::vector<Slot> slots_;
   Slot ring_slot_;
   std::vector<Tensor> held_;  ///< by storage: the whole flat accumulator, or this rank's chunk
@@ -205,9 +222,8 @@ class GradStore {
   StoreGroups groups_;
 
   Stream stream_;
-  int use_ = -1;                    ///< the open lease's place in opens_
-  std::vector<std::int64_t> left_;  ///< by storage: commits still to come
-  std::vector<bool> touched_;       ///< by storage: has a first contribution this step
+  int use_ = -1;               ///< the open lease's place in opens_
+  std::vector<bool> touched_;  ///< by storage: has a first contribution this step
   std::vector<Gradient> opened_;
   std::deque<Flight> flights_;
   // What finish() waits for: the last batch of each group, for a group completes its batches in order.

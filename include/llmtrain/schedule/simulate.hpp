@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,8 +13,15 @@
 
 namespace llmtrain {
 
+/// Ticks that things take.
+struct Durations {
+  std::function<std::int64_t(int stage, const Action& work)> work;  ///< of a forward or backward
+  std::function<std::int64_t(int sender)> transfer;                 ///< from when both ends are ready
+};
+/// A forward takes one tick, a backward two, a transfer none.
+Durations unit_durations();
+
 struct Simulation {
-  /// A forward takes one tick, a backward two.
   struct Work {
     Action action;
     std::int64_t begin = 0, end = 0;  ///< ticks
@@ -31,7 +39,7 @@ struct Simulation {
 /// to arrive, or for one of its buffers to be sent); a channel's operations run in issue order, without tags (the k-th send
 /// meets the k-th receive); a send ends when its receive was issued and all before it have ended. `stages` are the actions
 /// by stage; a receive that meets the send of another tensor is an error of the schedules: Error(internal).
-Simulation simulate(std::span<const std::vector<Action>> stages);
+Simulation simulate(std::span<const std::vector<Action>> stages, const Durations& durations = unit_durations());
 
 /// All stages of a schedule.
 std::vector<std::vector<Action>> make_schedules(ScheduleKind kind, int stages, std::int64_t micro_batches, int chunks);

@@ -47,10 +47,14 @@ bool is_first_of_job();
 // One function a subcommand.
 int tool_train(const MpiComm& world, Arguments arguments);  // `llmtrain DECK`: not in the table
 int tool_preprocess(const MpiComm& world, Arguments arguments);
+int tool_data(const MpiComm& world, Arguments arguments);
+int tool_plan(const MpiComm& world, Arguments arguments);
+int tool_calibrate(const MpiComm& world, Arguments arguments);
 int tool_verify(const MpiComm& world, Arguments arguments);
 int tool_generate(const MpiComm& world, Arguments arguments);
 int tool_checkpoint(const MpiComm& world, Arguments arguments);
 int tool_print_deck(const MpiComm& world, Arguments arguments);
+int tool_import(const MpiComm& world, Arguments arguments);
 int tool_help(const MpiComm& world, Arguments arguments);
 int tool_version(const MpiComm& world, Arguments arguments);  // `llmtrain --version`: not in the table
 

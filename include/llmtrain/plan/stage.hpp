@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/// One pipeline stage, dry-run with as few micro-batches as show every kind of them, and stretched to the whole step: cost
+/// does not grow with micro-batches or ranks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "llmtrain/config/deck.hpp"
+#include "llmtrain/config/hardware.hpp"
+#include "llmtrain/memory/plan.hpp"
+#include "llmtrain/plan/costs.hpp"
+#include "llmtrain/schedule/schedule.hpp"
+#include "llmtrain/topology/topology.hpp"
+
+namespace llmtrain {
+
+/// A layout to be planned; the deck must be resolved for the hardware's device.
+struct PlanTarget {
+  const Deck& deck;
+  const Topology& topology;
+  const Hardware& hardware;
+};
+
+/// How a step of many micro-batches follows from a shorter one: after `few` of them (a multiple of `period` less than the
+/// step has, or all) each further `period` is as the one before.
+struct Stretch {
+  std::int64_t micro_batches = 1;
+  std::int64_t few = 1;
+  std::int64_t period = 1;
+
+  std::int64_t more() const { return (micro_batches - few) / period; }  ///< periods left out
+  /// Of `values` in the order of a step of `few`, the one that stands for number `k` in the whole step; each micro-batch
+  /// has `chunks` of them.
+  double at(const std::vector<double>& values, std::int64_t k, int chunks) const;
+};
+Stretch stretch_of(const ScheduleConfig& schedule, int stages, std::int64_t micro_batches);
+
+/// One collective of a step on a rank.
+struct CollectiveTotal {
+  std::int64_t calls = 0;
+  std::int64_t bytes = 0;  ///< of the larger of source and destination, added up
+  double sent = 0;         ///< by this rank in a ring
+  GroupPlacement placement;
+};
+
+/// What one rank of a stage does in a step.
+struct StageWork {
+  double flops = 0;  ///< of matrix products and attention, with what is computed again
+  double bytes = 0;  ///< of all other operations' operands
+  std::map<std::pair<std::string, std::string>, CollectiveTotal> collectives;  ///< by group and operation
+  std::vector<double> forwards, backwards;  ///< seconds, in order, of the short step; all waiting but for neighbours
+  double tail = 0;                          ///< seconds of last reductions and the update
+  std::map<std::string, double> by_operation, by_group;  ///< seconds of the short step
+  std::int64_t scratch_bytes = 0;                        ///< for Parts
+};
+
+/// What to find besides the times.
+struct StageChecks {
+  bool totals = false;   ///< flops, bytes and collectives of the whole step
+  bool hazards = false;  ///< Error(internal) for a tensor touched out of order or after its lease
+};
+
+/// The rank of a stage that stands for all: coordinate 0 of every other axis, or the last one.
+int rank_of_stage(const Topology& topology, int stage, bool last = false);
+
+StageWork trace_stage(const PlanTarget& target, int rank, const StageChecks& checks);
+
+/// Every byte that a rank allocates, exactly.
+MemoryPlan stage_memory(const PlanTarget& target, int rank, std::int64_t scratch_bytes);
+
+/// What a rank of a stage issues in each group, one text a batch: equal on all members.
+std::map<std::string, std::vector<std::string>> issued_batches(const PlanTarget& target, int rank);
+
+}  // namespace llmtrain

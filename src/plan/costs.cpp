@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The formulas of the time model.
+#include "llmtrain/plan/costs.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string_view>
+
+#include "llmtrain/base/error.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+double rate_of(const Rates& rates, DType dtype) {
+  const double rate = dtype == DType::bf16 ? rates.bf16 : dtype == DType::fp64 ? rates.fp64 : rates.fp32;
+  require(rate > 0, ExitCode::configuration, "the hardware file gives no rate for products in {}", name_of(dtype));
+  return rate;
+}
+
+double gemm_seconds(const Hardware& hardware, const OpNote& note) {
+  const Tensor& d = note.writes[0];
+  const auto m = static_cast<double>(d.rows()), n = static_cast<double>(d.cols());
+  if (m * n == 0 || note.flops == 0) return 0;
+  const double k = note.flops / (2 * m * n);
+  const GemmModel& model = hardware.gemm;
+  return note.flops / rate_of(model.rate, note.reads[0].dtype) *
+         (1 + model.side / m + model.side / n + model.depth / k);
+}
+
+double attention_seconds(const AttentionModel& model, const OpNote& note) {
+  const Tensor& out = note.writes[0];  // [tokens, heads, head_dim]
+  const auto head_dim = static_cast<double>(out.extent[2]);
+  const double head = model.full_head > 0 ? std::min(1.0, std::sqrt(head_dim / model.full_head)) : 1;
+  return note.flops / (rate_of(model.rate, out.dtype) * head) * (1 + model.half / attention_sequence(note));
+}
+
+}  // namespace
+
+GroupPlacement place_group(std::span<const int> world_ranks, int ranks_a_node) {
+  std::map<int, int> members;
+  for (const int rank : world_ranks) ++members[rank / ranks_a_node];
+  int fewest = static_cast<int>(world_ranks.size());
+  for (const auto& [node, count] : members) fewest = std::min(fewest, count);
+  return {static_cast<int>(world_ranks.size()), static_cast<int>(members.size()), std::max(fewest, 1)};
+}
+
+double sent_bytes(std::string_view collective, double bytes, int size) {
+  if (collective == "send" || collective == "receive" || collective == "broadcast") return bytes;
+  return bytes * (size - 1) / size * (collective == "all_reduce" ? 2 : 1);
+}
+
+double moved_bytes(const OpNote& note) {
+  const std::string_view name = note.name;
+  const bool accumulates = note.reads.size() > 1 && note.reads.back().data == note.writes[0].data;
+  // Of the table only the tokens' rows move, unless backward starts it afresh.
+  if (name == "embedding_forward") return 2.0 * static_cast<double>(note.writes[0].bytes());
+  if (name == "embedding_backward") {
+    const double table = accumulates ? 0 : static_cast<double>(note.writes[0].bytes());
+    return 5.0 * static_cast<double>(note.reads[0].bytes()) + table;  // rows once, their sums in fp32 read and written
+  }
+  double bytes = 0;
+  for (const Tensor& tensor : note.reads) bytes += static_cast<double>(tensor.bytes());
+  for (const Tensor& tensor : note.writes) bytes += static_cast<double>(tensor.bytes());
+  return bytes;
+}
+
+double attention_sequence(const OpNote& note) {
+  // Two products forward, five backward, each of 2 x tokens x heads x head_dim x (sequence + 1) / 2.
+  const double products = std::string_view(note.name) == "attention_forward" ? 2 : 5;
+  return note.flops / (products * static_cast<double>(note.writes[0].numel())) - 1;
+}
+
+double operation_seconds(const Hardware& hardware, const OpNote& note) {
+  const std::string_view name = note.name;
+  double seconds = 0;
+  if (name == "gemm") {
+    seconds = gemm_seconds(hardware, note);
+  } else if (name == "attention_forward" && note.flops > 0) {
+    seconds = attention_seconds(hardware.attention_forward, note);
+  } else if (name == "attention_backward" && note.flops > 0) {
+    seconds = attention_seconds(hardware.attention_backward, note);
+  } else {
+    seconds = moved_bytes(note) / (hardware.bandwidth * hardware.efficiency_of(name));
+  }
+  return seconds + hardware.launch;
+}
+
+double batch_seconds(const Hardware& hardware, const GroupPlacement& placement,
+                     std::span<const CollectiveNote> collectives) {
+  if (placement.size == 1) return 0;
+  double bytes = 0;
+  for (const CollectiveNote& c : collectives) {
+    const std::int64_t larger = std::max(c.destination.bytes(), c.source.bytes());
+    bytes += sent_bytes(c.name, static_cast<double>(larger), placement.size);
+  }
+  const bool leaves = placement.nodes > 1;
+  double bandwidth = hardware.inside.bandwidth;
+  if (leaves) {
+    const double links = placement.fewest_on_node * hardware.across.bandwidth;
+    bandwidth = placement.fewest_on_node > 1 ? std::min(bandwidth, links) : links;
+  }
+  const double latency = leaves ? hardware.across.latency : hardware.inside.latency;
+  return bytes / bandwidth + latency * std::ceil(std::log2(placement.size));
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Stages planned one by one, equal ones together; then their actions put into one pipeline.
+#include "llmtrain/plan/layout.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "llmtrain/config/check.hpp"
+#include "llmtrain/metrics/flops.hpp"
+#include "llmtrain/model/pieces.hpp"
+#include "llmtrain/topology/placement.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+constexpr double ticks_a_second = 1e9;
+
+std::int64_t ticks(double seconds) { return std::llround(seconds * ticks_a_second); }
+
+/// Stages with the same pieces do the same work.
+using StageKind = std::vector<std::array<std::int64_t, 3>>;
+
+StageKind kind_of(const std::vector<ModelPiece>& pieces, int stages, int stage) {
+  StageKind kind;
+  for (std::size_t i = static_cast<std::size_t>(stage); i < pieces.size(); i += static_cast<std::size_t>(stages)) {
+    kind.push_back({pieces[i].layers, pieces[i].embedding, pieces[i].head});
+  }
+  return kind;
+}
+
+std::string class_name(const std::vector<int>& of, int stages) {
+  if (stages == 1) return "all ranks";
+  if (of == std::vector<int>{0}) return "first stage";
+  if (of == std::vector<int>{stages - 1}) return "last stage";
+  return fmt::format("stage{} {}", of.size() == 1 ? "" : "s", ranges(of));
+}
+
+bool same_bytes(const MemoryPlan& a, const MemoryPlan& b) {
+  for (int i = 0; i < segment_count; ++i) {
+    if (a.bytes(static_cast<Segment>(i)) != b.bytes(static_cast<Segment>(i))) return false;
+  }
+  return true;
+}
+
+/// The members of every group of the stage's first and last rank issue the same batches.
+void check_groups(const PlanTarget& target, int stage) {
+  const int first = rank_of_stage(target.topology, stage), last = rank_of_stage(target.topology, stage, true);
+  if (first == last) return;
+  const auto a = issued_batches(target, first), b = issued_batches(target, last);
+  for (const auto& [group, batches] : a) {
+    require(b.contains(group) && b.at(group) == batches, ExitCode::internal,
+            "internal error: ranks {} and {} do not issue the same batches in group '{}'; please report this with the "
+            "deck",
+            first, last, group);
+  }
+  LLMTRAIN_CHECK(a.size() == b.size());
+}
+
+/// Works of all stages, each kind dry-run once.
+std::vector<StageWork> works_of(const PlanTarget& target, PlanDepth depth) {
+  const int stages = target.topology.size(Axis::pp);
+  const std::vector<ModelPiece> pieces =
+      cut_model(target.deck.model.layers, target.deck.parallel, stages * target.deck.schedule.chunks);
+  const StageChecks checks{depth == PlanDepth::whole, depth == PlanDepth::whole};
+  std::map<StageKind, int> known;
+  std::vector<StageWork> works;
+  for (int stage = 0; stage < stages; ++stage) {
+    const auto [kind, is_new] = known.try_emplace(kind_of(pieces, stages, stage), stage);
+    if (!is_new) {
+      works.push_back(works[static_cast<std::size_t>(kind->second)]);
+      continue;
+    }
+    works.push_back(trace_stage(target, rank_of_stage(target.topology, stage), checks));
+    if (depth == PlanDepth::whole) check_groups(target, stage);
+  }
+  return works;
+}
+
+void add_classes(LayoutPlan& plan, const PlanTarget& target, const std::vector<StageWork>& works, PlanDepth depth) {
+  const int stages = target.topology.size(Axis::pp);
+  for (int stage = 0; stage < stages; ++stage) {
+    // The most memory is needed by the first stage (embedding, most micro-batches alive), by the one after it (perhaps
+    // more layers), or by the last one (head).
+    if (depth != PlanDepth::whole && stage > 1 && stage < stages - 1) continue;
+    const StageWork& work = works[static_cast<std::size_t>(stage)];
+    MemoryPlan memory = stage_memory(target, rank_of_stage(target.topology, stage), work.scratch_bytes);
+    const auto same = std::find_if(plan.classes.begin(), plan.classes.end(),
+                                   [&](const RankClass& c) { return same_bytes(c.memory, memory); });
+    if (same != plan.classes.end()) {
+      same->stages.push_back(stage);
+      continue;
+    }
+    plan.classes.push_back({"", {stage}, 0, std::move(memory), work});
+  }
+  for (RankClass& c : plan.classes) {
+    c.name = class_name(c.stages, stages);
+    c.ranks = std::ssize(c.stages) * (plan.ranks / stages);
+    const double room = plan.hardware.memory - plan.hardware.reserved;
+    if (plan.hardware.memory > 0 && static_cast<double>(c.peak_bytes()) > room) plan.fits = false;
+  }
+}
+
+double sum_of(const std::map<std::string, double>& parts) {
+  return std::accumulate(parts.begin(), parts.end(), 0.0, [](double sum, const auto& p) { return sum + p.second; });
+}
+
+/// Seconds of the short step's actions and tail.
+double length_of(const StageWork& work) {
+  return std::accumulate(work.forwards.begin(), work.forwards.end(), 0.0) +
+         std::accumulate(work.backwards.begin(), work.backwards.end(), 0.0) + work.tail;
+}
+
+}  // namespace
+
+std::int64_t RankClass::static_bytes() const {
+  return memory.bytes(Segment::params) + memory.bytes(Segment::master) + memory.bytes(Segment::moments) +
+         memory.bytes(Segment::grads);
+}
+
+std::int64_t LayoutPlan::micro_batches() const {
+  return deck.schedule.global_batch / (deck.schedule.micro_batch * topology().size(data_axes));
+}
+
+const RankClass& LayoutPlan::largest() const {
+  return *std::max_element(classes.begin(), classes.end(),
+                           [](const RankClass& a, const RankClass& b) { return a.peak_bytes() < b.peak_bytes(); });
+}
+
+double LayoutPlan::mfu(double flops) const {
+  const Rates& peak = hardware.peak;
+  const Compute compute = deck.precision.compute;
+  const double rate = compute == Compute::bf16 ? peak.bf16 : compute == Compute::fp64 ? peak.fp64 : peak.fp32;
+  return rate > 0 && times.seconds > 0 ? flops / (times.seconds * ranks * rate) : 0;
+}
+
+StepTimes pipeline_times(const PlanTarget& target, const std::vector<const StageWork*>& works) {
+  const Deck& deck = target.deck;
+  const auto stages = static_cast<int>(works.size());
+  const int chunks = deck.schedule.chunks;
+  const std::int64_t micro_batches =
+      deck.schedule.global_batch / (deck.schedule.micro_batch * target.topology.size(data_axes));
+  const Stretch stretch = stretch_of(deck.schedule, stages, micro_batches);
+  const auto schedules = make_schedules(deck.schedule.kind, stages, micro_batches, chunks);
+  // Each stage's forwards, and its backwards, come in the order in which it issues them.
+  std::vector<std::array<std::int64_t, 2>> issued(works.size());
+  const auto work = [&](int stage, const Action& action) {
+    const bool forward = action.kind == Action::Kind::forward;
+    const StageWork& w = *works[static_cast<std::size_t>(stage)];
+    const std::int64_t k = issued[static_cast<std::size_t>(stage)][forward ? 0 : 1]++;
+    return ticks(stretch.at(forward ? w.forwards : w.backwards, k, chunks));
+  };
+  const bool split = deck.parallel.sequence && target.topology.size(Axis::tp) > 1;
+  const std::int64_t rows =
+      deck.schedule.micro_batch * deck.model.seq_len / (split ? target.topology.size(Axis::tp) : 1);
+  const double bytes =
+      static_cast<double>(rows * deck.model.hidden) * (deck.precision.compute == Compute::bf16 ? 2 : 4);
+  const auto transfer = [&](int sender) {
+    const int from = rank_of_stage(target.topology, sender), to = rank_of_stage(target.topology, (sender + 1) % stages);
+    const int node = target.hardware.ranks_a_node;
+    const Link& link = from / node == to / node ? target.hardware.inside : target.hardware.across;
+    return ticks(link.latency + bytes / link.bandwidth);
+  };
+  const Simulation simulation = simulate(schedules, {work, transfer});
+  StepTimes times;
+  times.bubble = stages == 1 ? 0 : simulation.idle();
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    const double end = static_cast<double>(simulation.work[i].back().end) / ticks_a_second + works[i]->tail;
+    times.seconds = std::max(times.seconds, end);
+  }
+  const StageWork& slowest = **std::max_element(
+      works.begin(), works.end(), [](const StageWork* a, const StageWork* b) { return length_of(*a) < length_of(*b); });
+  // The parts of the short step are the parts of the whole one but for what happens once, which both tell apart badly:
+  // so in proportion.
+  const double scale = (times.seconds * (1 - times.bubble)) / length_of(slowest);
+  times.compute = sum_of(slowest.by_operation) * scale;
+  times.waiting = std::max(0.0, length_of(slowest) - sum_of(slowest.by_operation)) * scale;
+  for (const auto& [name, seconds] : slowest.by_operation) times.by_operation[name] = seconds * scale;
+  return times;
+}
+
+LayoutPlan plan_layout(const Deck& resolved, int ranks, const Hardware& hardware, PlanDepth depth) {
+  check_deck(resolved, {.ranks = ranks});
+  LayoutPlan plan{.deck = resolved, .ranks = ranks, .hardware = hardware};
+  const Topology topology(resolved, ranks);
+  const PlanTarget target{plan.deck, topology, plan.hardware};
+  const std::vector<StageWork> works = works_of(target, depth);
+  add_classes(plan, target, works, depth);
+  const FlopsPerToken per_token = flops_per_token(resolved.model);
+  plan.tokens = resolved.schedule.global_batch * resolved.model.seq_len;
+  plan.flops_a = per_token.causal * static_cast<double>(plan.tokens);
+  plan.flops_b = per_token.full * static_cast<double>(plan.tokens);
+  if (depth == PlanDepth::fit) return plan;
+  std::vector<const StageWork*> stages;
+  for (const StageWork& work : works) stages.push_back(&work);
+  plan.times = pipeline_times(target, stages);
+  if (depth == PlanDepth::whole) {
+    plan.checks = {"no tensor of a step is touched out of order or after its lease, on one rank of every kind of stage",
+                   "the first and the last rank of every kind of stage issue the same batches in each of their groups"};
+    if (topology.size(Axis::pp) > 1)
+      plan.checks.emplace_back("every send of the schedule meets its receive, no stage stands still for ever");
+  }
+  return plan;
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What would make a layout fit: one key changed at a time, planned and compared.
+#include <functional>
+#include <optional>
+
+#include "llmtrain/base/text.hpp"
+#include "llmtrain/plan/report.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+struct Change {
+  std::string text;
+  std::function<void(Deck&)> apply;
+};
+
+std::vector<Change> changes_of(const Deck& deck) {
+  std::vector<Change> changes;
+  for (int zero = deck.parallel.zero + 1; zero <= 3; ++zero) {
+    changes.push_back({fmt::format("parallel.zero={}", zero), [zero](Deck& d) { d.parallel.zero = zero; }});
+  }
+  if (deck.schedule.recompute == Recompute::none) {
+    changes.push_back({"schedule.recompute=selective", [](Deck& d) { d.schedule.recompute = Recompute::selective; }});
+  }
+  if (deck.schedule.recompute != Recompute::block) {
+    changes.push_back({"schedule.recompute=block", [](Deck& d) { d.schedule.recompute = Recompute::block; }});
+  }
+  if (deck.schedule.micro_batch > 1) {
+    const std::int64_t half = deck.schedule.micro_batch / 2;
+    changes.push_back(
+        {fmt::format("schedule.micro_batch={}", half), [half](Deck& d) { d.schedule.micro_batch = half; }});
+  }
+  const int tensor = deck.parallel.tensor * 2, pipeline = deck.parallel.pipeline * 2;
+  changes.push_back({fmt::format("parallel.tensor={}", tensor), [tensor](Deck& d) { d.parallel.tensor = tensor; }});
+  changes.push_back({fmt::format("parallel.pipeline={}", pipeline), [pipeline](Deck& d) {
+                       d.parallel.pipeline = pipeline;
+                       d.parallel.stage_layers.clear();
+                     }});
+  changes.push_back({"parallel.zero=3 schedule.recompute=block schedule.micro_batch=1", [](Deck& d) {
+                       d.parallel.zero = 3;
+                       d.schedule.recompute = Recompute::block;
+                       d.schedule.micro_batch = 1;
+                     }});
+  return changes;
+}
+
+/// Nothing where the deck's rules do not allow it.
+std::optional<LayoutPlan> try_plan(const Deck& deck, int ranks, const Hardware& hardware) {
+  try {
+    return plan_layout(deck, ranks, hardware, PlanDepth::fit);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::configuration) throw;
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::string remedies(const LayoutPlan& plan) {
+  std::string text;
+  const double room = plan.hardware.memory - plan.hardware.reserved;
+  for (const Change& change : changes_of(plan.deck)) {
+    Deck deck = plan.deck;
+    change.apply(deck);
+    const std::optional<LayoutPlan> other = try_plan(deck, plan.ranks, plan.hardware);
+    if (!other || !other->fits) continue;
+    text += fmt::format("  {:<40} needs {} of {}\n", change.text, human_bytes(other->largest().peak_bytes()),
+                        human_bytes(static_cast<std::int64_t>(room)));
+  }
+  return text;
+}
+
+}  // namespace llmtrain
