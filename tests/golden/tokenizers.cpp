@@ -145,8 +145,7 @@ std::string base64(const std::string& bytes) {
 std::string rank_file(const Tokenizer& decoder) {
   std::string lines;
   for (std::int32_t id = 0; id < decoder.vocab(); ++id) {
-    if (id != decoder.eod()) lines += base64(decoder.decode(Ids{id})) + " " + std::to_string(id) + "
-";
+    if (id != decoder.eod()) lines += base64(decoder.decode(Ids{id})) + " " + std::to_string(id) + "\n";
   }
   return lines;
 }
