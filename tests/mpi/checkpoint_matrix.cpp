@@ -83,11 +83,12 @@ TEST_CASE("every layout goes on from every other") {
   std::unique_ptr<ScratchFolder> own;
   if (job.world.rank() == 0) own = std::make_unique<ScratchFolder>();
   const fs::path scratch = job.world.broadcast(own ? own->path() : std::string(), 0);
+  const std::vector<NamedLayout> all = layouts();
   int pairs = 0;
   for (const auto& [model, deck] : models()) {
     // Each layout alone: its checkpoint, and its steps before and after without a stop.
     std::vector<LayoutNumbers> whole;
-    for (const auto& [name, layout] : layouts()) {
+    for (const auto& [name, layout] : all) {
       const fs::path folder = scratch / model / name;
       job.run(layout.apply(deck), layout.ranks, saved_at, LoaderShape::no_token,
               {0, {}, [&](const MpiComm& members, Parts& parts) { save(members, parts, folder); }});
@@ -95,14 +96,14 @@ TEST_CASE("every layout goes on from every other") {
       job.world.barrier();
     }
     for (std::size_t from = 0; from < whole.size(); ++from) {
-      const auto& [writer, written] = layouts()[from];
+      const auto& [writer, written] = all[from];
       const fs::path folder = scratch / model / writer;
       std::map<std::string, std::string> expected;
       if (job.world.rank() == 0) expected = tensors(folder);
       LayoutNumbers own_steps;
       for (std::size_t k = 0; k < whole.size(); ++k) {
         const std::size_t to = (from + k) % whole.size();  // itself first
-        const auto& [reader, layout] = layouts()[to];
+        const auto& [reader, layout] = all[to];
         const fs::path again = folder / "again" / reader;
         CAPTURE(writer);
         CAPTURE(reader);
