@@ -3,8 +3,8 @@
 """Predictions of `llmtrain plan` beside published bf16 training rates and our own measured ones, as a Markdown table.
 
 usage: perf/published.py [PROGRAM]     (default ./llmtrain)
-The published runs are of other programs, with other kernels, libraries and optimizer precision: a prediction is what this
-program would do in the same layout. Sources are named in the table.
+The published runs are of other programs, with other kernels, libraries and optimizer precision: a prediction is what
+this program would do in the same layout. The last column names the sources.
 """
 import json
 import subprocess
@@ -64,8 +64,8 @@ def predict(row, folder):
 
 
 def main():
-    print("| model | sequence | GPUs | micro-batch x accumulated | keys | run, tokens/s a GPU | predicted | off | MFU (A) "
-          "predicted | run's source |\n|---|--:|--:|--:|---|--:|--:|--:|--:|---|")
+    print("| model | sequence | GPUs | micro-batch x accumulated | keys | run, tokens/s a GPU | predicted | off | "
+          "MFU (A) predicted | run's source |\n|---|--:|--:|--:|---|--:|--:|--:|--:|---|")
     within = 0
     with tempfile.TemporaryDirectory() as folder:
         for row in ROWS:

@@ -6,7 +6,7 @@
 set -euo pipefail
 
 libraries=(libopenmpi-dev libhdf5-dev libboost-program-options-dev libyaml-cpp-dev doctest-dev libdnnl-dev libfmt-dev
-  libxxhash-dev libsimdjson-dev libhwloc-dev libpcre2-dev libutf8proc-dev)
+  libxxhash-dev libsimdjson-dev libhwloc-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev)
 # Tools count as there when their command is, wherever it came from: "command package".
 tools=("mpirun openmpi-bin" "h5dump hdf5-tools" "pkg-config pkg-config" "cmake cmake" "g++ g++" "make make"
   "python3 python3")

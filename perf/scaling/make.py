@@ -17,20 +17,33 @@ PROGRAM = sys.argv[1] if len(sys.argv) > 1 else "./llmtrain"
 
 # name, deck, meaning, GPUs, keys by the number of GPUs
 STUDIES = [
-    ("weak-8b", "llama3-8b-8-h100", "Llama-3 8B, weak: 128 sequences of 8192 a node; ZeRO-2 over a node, replicas between",
+    ("weak-8b", "llama3-8b-8-h100",
+     "Llama-3 8B, weak: 128 sequences of 8192 a node; ZeRO-2 over a node, replicas between",
      [8 * 2**i for i in range(12)],
      lambda n: {"schedule.global_batch": 16 * n, "parallel.shard": 8}),
-    ("weak-70b", "llama3-70b-64-h100", "Llama-3 70B, weak: tensor 8, pipeline 2, 64 sequences of 8192 a replica of 16 GPUs",
+    ("weak-70b", "llama3-70b-64-h100",
+     "Llama-3 70B, weak: tensor 8, pipeline 2, 64 sequences of 8192 a replica of 16 GPUs",
      [16 * 2**i for i in range(11)],
      lambda n: {"schedule.global_batch": 4 * n, "parallel.zero": 1 if n > 32 else 3,
                 "schedule.recompute": "selective" if n > 32 else "block"}),
     ("strong-70b", "llama3-70b-64-h100", "Llama-3 70B, strong: 2048 sequences of 8192 a step, tensor 8, pipeline 2",
      [64 * 2**i for i in range(9)],
      lambda n: {"schedule.global_batch": 2048}),
-    ("strong-405b", "llama3-405b-1024-h100", "Llama-3.1 405B, strong: 2048 sequences of 8192 a step, tensor 8, pipeline 16",
+    ("strong-405b", "llama3-405b-1024-h100",
+     "Llama-3.1 405B, strong: 2048 sequences of 8192 a step, tensor 8, pipeline 16",
      [512 * 2**i for i in range(6)],
      lambda n: {"schedule.global_batch": 2048, "schedule.recompute": "selective" if n > 512 else "block"}),
 ]
+
+
+HEAD = """# Predicted scaling
+
+Made by `perf/scaling/make.py` from `llmtrain plan --json` with `--gpu h100-80g`. **Nothing here was run.** Assumed:
+8 H100 SXM a node; the kernel rates measured on one H200 with the H100's memory bandwidth; 363 GB/s a GPU within a node,
+48 GB/s a GPU between nodes at any distance (a network without contention); 12 us latency for each doubling of a group;
+computation feels 15 % of the time of collectives beside it; no stragglers, no input or checkpoint stalls. MFU (A):
+6 N + 6 L d s FLOP a token of 989.4 TFLOP/s. "collectives": share of the step spent waiting for them or slowed by them.
+"""
 
 
 def plan(deck, ranks, keys):
@@ -57,8 +70,8 @@ def rows_of(study):
 
 
 def table(rows):
-    text = ("| GPUs | data | micro-batches | memory, GB | step, s | tokens/s a GPU | of the first | MFU (A) | collectives "
-            "| bubble |\n|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
+    text = ("| GPUs | data | micro-batches | memory, GB | step, s | tokens/s a GPU | of the first | MFU (A) "
+            "| collectives | bubble |\n|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n")
     for r in rows:
         text += (f"| {r['gpus']:,} | {r['data']:,} | {r['micro_batches']:,} | {r['memory']:.1f}"
                  f"{'' if r['fits'] else ' (too large)'} | {r['seconds']:.2f} | {r['rate']:,.0f} | "
@@ -84,28 +97,22 @@ def picture(title, rows):
     out = (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
            f'font-size="12">\n<rect width="{width}" height="{height}" fill="white"/>\n'
            f'<text x="{left}" y="20">{title} (predicted)</text>\n')
-    out += line([at(x_of[0], y_of[0]), at(x_of[-1], y_of[0] + x_of[-1] - x_of[0])], 'stroke="#999" stroke-dasharray="4"')
+    perfect = [at(x_of[0], y_of[0]), at(x_of[-1], y_of[0] + x_of[-1] - x_of[0])]
+    out += line(perfect, 'stroke="#999" stroke-dasharray="4"')
     out += line([at(x, y) for x, y in zip(x_of, y_of)], 'stroke="#06c" stroke-width="2"')
     for r, x, y in zip(rows, x_of, y_of):
         px, py = at(x, y)
         out += (f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="#06c"/>\n'
                 f'<text x="{px:.1f}" y="{height - 30}" text-anchor="middle">{r["gpus"]:,}</text>\n'
                 f'<text x="{px - 6:.1f}" y="{py - 8:.1f}" text-anchor="end">{r["mfu"]:.0f}%</text>\n')
-    out += (f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">GPUs; at the points: MFU (A); dashed: perfect '
-            f'scaling</text>\n<text x="16" y="{height / 2}" transform="rotate(-90 16 {height / 2})" '
+    out += (f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">GPUs; at the points: MFU (A); dashed: '
+            f'perfect scaling</text>\n<text x="16" y="{height / 2}" transform="rotate(-90 16 {height / 2})" '
             'text-anchor="middle">tokens/s of all, logarithmic</text>\n')
     return out + "</svg>\n"
 
 
 def main():
-    text = """# Predicted scaling
-
-Made by `perf/scaling/make.py` from `llmtrain plan --json` with `--gpu h100-80g`. **Nothing here was run.** Assumed: 8 H100
-SXM a node; the kernel rates measured on one H200 with the H100's memory bandwidth; 363 GB/s a GPU within a node, 48 GB/s a
-GPU between nodes at any distance (a network without contention); 12 us latency for each doubling of a group; computation
-feels 15 % of the time of collectives beside it; no stragglers, no input or checkpoint stalls. MFU (A): 6 N + 6 L d s FLOP a
-token of 989.4 TFLOP/s. "collectives": share of the step spent waiting for them or slowed by them.
-"""
+    text = HEAD
     for study in STUDIES:
         name, deck, title, _, _ = study
         rows = rows_of(study)

@@ -2,7 +2,6 @@
 /// Number formatting by std::to_chars and fmt, which both ignore the locale.
 #include "llmtrain/base/text.hpp"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -85,19 +84,6 @@ std::string duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e15) return "-:--:--";
   const std::int64_t total = std::llround(seconds);
   return fmt::format("{}:{:02}:{:02}", total / 3600, total / 60 % 60, total % 60);
-}
-
-std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
-  std::vector<std::string> lines(1);
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    const std::string_view word = text.substr(at, end - at);
-    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > width) lines.emplace_back();
-    if (!lines.back().empty()) lines.back().push_back(' ');
-    lines.back() += word;
-    at = end + 1;
-  }
-  return lines;
 }
 
 }  // namespace llmtrain

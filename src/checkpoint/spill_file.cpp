@@ -43,6 +43,7 @@ Mapping::~Mapping() {
 }
 
 SpillFile::SpillFile(const std::filesystem::path& folder) : folder_(folder) {
+  make_directories(folder.string());
   std::string name = (folder / ".spill-XXXXXX").string();
   file_ = FileDescriptor(::mkostemp(name.data(), O_CLOEXEC));
   if (!file_) fail(ExitCode::cannot_create, "cannot create a file in {}: {}", folder.string(), errno_text(errno));

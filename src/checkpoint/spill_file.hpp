@@ -31,7 +31,7 @@ class Mapping {
 /// The file: nobody else sees it, and its space is free again when this object goes or the program ends.
 class SpillFile {
  public:
-  /// In `folder`. Throws Error(cannot_create).
+  /// In `folder`, which is made. Throws Error(cannot_create).
   explicit SpillFile(const std::filesystem::path& folder);
 
   /// Adds the bytes and returns where they are. Throws Error(io_error).

@@ -187,6 +187,13 @@ void check_data_keys(const Deck& deck, Rules& rules) {
   std::string problem;
   rules.rule(parse_split(deck.data.split, problem).has_value(), {"data.split"},
              "data.split '{}' {}: write three shares, e.g. \"98,2,0\"", deck.data.split, problem);
+  const auto& train = deck.data.train;
+  const auto unweighted =
+      std::find_if(train.begin(), train.end(), [](const DataSource& set) { return set.weight == 0; });
+  rules.rule(unweighted == train.end() ||
+                 std::all_of(train.begin(), train.end(), [](const DataSource& set) { return set.weight == 0; }),
+             {"data.train"}, "data.train: '{}' has no weight, but others have: give every set one, or none",
+             unweighted == train.end() ? "" : unweighted->prefix);
   std::set<std::string> seen;
   for (const DataSource& set : deck.data.valid) {
     rules.rule(set.weight == 0, {"data.valid"},
@@ -263,7 +270,6 @@ void check_deck(const Deck& deck, const DeckChecks& checks, const DeckOrigin& or
   check_values(deck, origin, findings);
   if (checks.ranks > 0) check_ranks(deck, checks.ranks, origin, findings);
   if (checks.data) check_data(deck, origin, findings);
-  if (checks.built) check_built(deck, checks.ranks, origin, findings);
 }
 
 void check_deck(const Deck& deck, const DeckChecks& checks) {

@@ -9,8 +9,9 @@
 #include <array>
 #include <vector>
 
-#include "llmtrain/base/text.hpp"
+#include "llmtrain/base/wrap.hpp"
 #include "llmtrain/config/key.hpp"
+#include "llmtrain/config/noted_yaml.hpp"
 #include "llmtrain/config/numbers.hpp"
 
 namespace llmtrain {

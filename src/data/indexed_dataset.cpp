@@ -111,11 +111,22 @@ IndexView parse_index(std::span<const std::byte> bytes, std::int64_t bin_bytes, 
   return view;
 }
 
-IndexedDataset::IndexedDataset(const std::string& prefix)
-    : prefix_(prefix),
-      index_(prefix + ".idx"),
-      tokens_(prefix + ".bin"),
-      view_(parse_index(index_.bytes(), tokens_.size(), prefix + ".idx")) {}
+IndexedDataset::IndexedDataset(const std::string& prefix) : IndexedDataset(prefix, prefix + ".idx", prefix + ".bin") {}
+
+IndexedDataset::IndexedDataset(const std::string& prefix, const std::string& index, const std::string& tokens)
+    : prefix_(prefix), index_(index), tokens_(tokens), view_(parse_index(index_.bytes(), tokens_.size(), index)) {}
+
+StreamPlace IndexedDataset::place_of(std::int64_t token) const {
+  LLMTRAIN_CHECK(token >= 0 && token < view_.tokens);
+  // The last sequence that begins at or before the token; empty ones begin where the next one does.
+  std::int64_t low = 0;
+  std::int64_t high = view_.sequences;
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (first_token(middle) <= token ? low : high) = middle;
+  }
+  return {low, token - first_token(low)};
+}
 
 std::int64_t IndexedDataset::document_of(std::int64_t sequence) const {
   LLMTRAIN_CHECK(sequence >= 0 && sequence < view_.sequences);
@@ -132,7 +143,12 @@ std::int64_t IndexedDataset::document_of(std::int64_t sequence) const {
 void IndexedDataset::read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const {
   LLMTRAIN_CHECK(sequence >= 0 && sequence < view_.sequences && offset >= 0);
   LLMTRAIN_CHECK(static_cast<std::int64_t>(out.size()) <= length(sequence) - offset);
-  std::int64_t at = entry<std::int64_t>(view_.offsets, sequence) + offset * size_of(view_.type);
+  read_tokens(first_token(sequence) + offset, out);
+}
+
+void IndexedDataset::read_tokens(std::int64_t token, std::span<std::int32_t> out) const {
+  LLMTRAIN_CHECK(token >= 0 && static_cast<std::int64_t>(out.size()) <= view_.tokens - token);
+  std::int64_t at = token * size_of(view_.type);
   if (view_.type == TokenType::int32) {
     tokens_.read_at(at, std::as_writable_bytes(out));
     return;

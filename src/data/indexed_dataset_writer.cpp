@@ -15,7 +15,13 @@ constexpr std::int64_t copied_at_once = 1 << 16;  // entries
 }  // namespace
 
 IndexedDatasetWriter::IndexedDatasetWriter(const std::string& prefix, std::int64_t vocab)
-    : type_(token_type_for(vocab)),
+    : IndexedDatasetWriter(prefix, token_type_for(vocab), vocab) {}
+
+IndexedDatasetWriter::IndexedDatasetWriter(const std::string& prefix, TokenType type)
+    : IndexedDatasetWriter(prefix, type, std::int64_t{1} << (type == TokenType::uint16 ? 16 : 31)) {}
+
+IndexedDatasetWriter::IndexedDatasetWriter(const std::string& prefix, TokenType type, std::int64_t vocab)
+    : type_(type),
       vocab_(vocab),
       tokens_(prefix + ".bin"),
       index_(prefix + ".idx"),
@@ -29,7 +35,12 @@ void IndexedDatasetWriter::add_sequence(std::span<const std::int32_t> tokens) {
   require(tokens.size() <= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()), ExitCode::bad_input,
           "{}: sequence {} has {} tokens; an index holds at most 2147483647 a sequence: cut the document",
           tokens_.path(), sequences_, tokens.size());
-  const auto length = static_cast<std::int32_t>(tokens.size());
+  write_tokens(tokens);
+  index_.append(bytes_of(static_cast<std::int32_t>(tokens.size())));
+  ++sequences_;
+}
+
+void IndexedDatasetWriter::write_tokens(std::span<const std::int32_t> tokens) {
   std::int32_t lowest = 0;
   std::int32_t highest = -1;
   for (const std::int32_t token : tokens) {
@@ -45,10 +56,25 @@ void IndexedDatasetWriter::add_sequence(std::span<const std::int32_t> tokens) {
   } else {
     tokens_.append(std::as_bytes(tokens));
   }
-  index_.append(bytes_of(length));
-  ++sequences_;
-  tokens_written_ += length;
+  tokens_written_ += static_cast<std::int64_t>(tokens.size());
   max_token_ = std::max(max_token_, highest);
+}
+
+void IndexedDatasetWriter::append(const IndexedDataset& other) {
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t begin = 0; begin < other.tokens(); begin += copied_at_once) {
+    tokens.resize(static_cast<std::size_t>(std::min(copied_at_once, other.tokens() - begin)));
+    other.read_tokens(begin, tokens);
+    write_tokens(tokens);
+  }
+  other.require_unchanged();
+  for (std::int64_t i = 0; i < other.sequences(); ++i)
+    index_.append(bytes_of(static_cast<std::int32_t>(other.length(i))));
+  for (std::int64_t i = 1; i <= other.documents(); ++i) {
+    document_index_.append(bytes_of(sequences_ + other.first_sequence(i)));
+  }
+  sequences_ += other.sequences();
+  documents_ += other.documents();
 }
 
 void IndexedDatasetWriter::end_document() {

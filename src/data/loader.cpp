@@ -25,6 +25,8 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderShape shape)
     buffer.order.resize(tokens);
     buffer.samples.resize(static_cast<std::size_t>(shape.micro_batch));
     buffer.weights.assign(tokens, 1.0F);  // every sample is full, so every target counts
+    buffer.positions.resize(shape.document_mask ? tokens : 0);
+    buffer.starts.resize(buffer.positions.size());
   }
   row_.resize(static_cast<std::size_t>(shape.seq_len + 1));
   places_.resize(static_cast<std::size_t>(shape.vocab));
@@ -43,17 +45,23 @@ MicroBatch Loader::load(std::int64_t step, std::int64_t micro) {
   for (std::int64_t i = 0; i < shape_.micro_batch; ++i) {
     buffer.samples[static_cast<std::size_t>(i)] = first + i;
     const std::int64_t sample = (first + i) % dataset_->samples();
-    dataset_->sample(sample, row_);
+    const std::int64_t at = i * shape_.seq_len;
+    std::span<std::int32_t> starts(buffer.starts);
+    if (shape_.document_mask) starts = starts.subspan(static_cast<std::size_t>(at), row_.size() - 1);
+    dataset_->sample(sample, row_, starts);
     check_ids(sample);
-    std::copy(row_.begin(), row_.end() - 1, buffer.tokens.begin() + i * shape_.seq_len);
-    std::copy(row_.begin() + 1, row_.end(), buffer.targets.begin() + i * shape_.seq_len);
+    std::copy(row_.begin(), row_.end() - 1, buffer.tokens.begin() + at);
+    std::copy(row_.begin() + 1, row_.end(), buffer.targets.begin() + at);
   }
+  std::transform(buffer.starts.begin(), buffer.starts.end(), positions_.begin(), buffer.positions.begin(),
+                 [](std::int32_t start, std::int32_t place) { return place - start; });
   if (shape_.masked_token != LoaderShape::no_token) {
     std::transform(buffer.tokens.begin(), buffer.tokens.end(), buffer.weights.begin(),
                    [masked = shape_.masked_token](std::int32_t id) { return id == masked ? 0.0F : 1.0F; });
   }
   sort(buffer);
-  return {buffer.tokens, buffer.targets, positions_, buffer.order, buffer.weights, {}, step, buffer.samples};
+  const std::vector<std::int32_t>& positions = shape_.document_mask ? buffer.positions : positions_;
+  return {buffer.tokens, buffer.targets, positions, buffer.order, buffer.weights, buffer.starts, step, buffer.samples};
 }
 
 void Loader::check_ids(std::int64_t sample) const {

@@ -78,7 +78,7 @@ std::int64_t CompactIndex::operator[](std::int64_t i) const {
 
 SampleIndex::SampleIndex(const IndexedDataset& data, SequenceRange range, std::int64_t seq_len, std::int64_t requested,
                          std::int64_t seed)
-    : data_(&data) {
+    : data_(&data), seq_len_(seq_len) {
   NumpyRandom random(numpy_seed(seed));
   const std::int64_t per_epoch = count_tokens(data, range);
   LLMTRAIN_CHECK(per_epoch > seq_len);
@@ -131,9 +131,7 @@ StreamPlace SampleIndex::place(std::int64_t token) const {
 }
 
 std::int64_t count_tokens(const IndexedDataset& data, SequenceRange range) {
-  std::int64_t tokens = 0;
-  for (std::int64_t i = range.begin; i < range.end; ++i) tokens += data.length(i);
-  return tokens;
+  return data.first_token(range.end) - data.first_token(range.begin);
 }
 
 }  // namespace llmtrain

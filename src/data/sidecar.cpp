@@ -41,6 +41,9 @@ std::string to_json(const Sidecar& sidecar) {
   };
   number("vocab", sidecar.vocab);
   number("eod", sidecar.eod);
+  json += fmt::format("  \"bad_text\": {},\n", json_string(sidecar.bad_text));
+  number("replaced_lines", sidecar.replaced_lines);
+  number("skipped_lines", sidecar.skipped_lines);
   number("documents", sidecar.documents);
   number("empty_documents", sidecar.empty_documents);
   number("repeated_keys", sidecar.repeated_keys);
@@ -64,6 +67,11 @@ std::optional<Sidecar> read_sidecar(const std::string& prefix) {
     sidecar.tokenizer = std::string_view(object["tokenizer"]);
     sidecar.vocab = object["vocab"].get_int64();
     sidecar.eod = object["eod"].get_int64();
+    if (object["bad_text"].error() == simdjson::SUCCESS) {  // sets of older versions lack these
+      sidecar.bad_text = std::string_view(object["bad_text"]);
+      sidecar.replaced_lines = object["replaced_lines"].get_int64();
+      sidecar.skipped_lines = object["skipped_lines"].get_int64();
+    }
     sidecar.documents = object["documents"].get_int64();
     sidecar.empty_documents = object["empty_documents"].get_int64();
     sidecar.repeated_keys = object["repeated_keys"].get_int64();

@@ -84,7 +84,7 @@ void find_resume_point(Launch& out, bool samples_given) {
 void identify(Launch& out) {
   agree_on_root(out.place.world, [&] {
     out.identity["tokenizer"] = out.tokenizer->digest();
-    out.identity["data"] = out.data.train->source().fingerprint();
+    out.identity["data"] = out.data.train->fingerprint();
     if (!out.resumed) return;
     const std::string name = out.resumed->checkpoint.folder.string();
     for (const auto& [what, key] : {std::pair{"tokenizer", "data.tokenizer"}, std::pair{"data", "data.train"}}) {
@@ -111,7 +111,7 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
   Deck written;
   std::unique_ptr<Tokenizer> tokenizer;
   agree(world, [&] {
-    written = parse_deck(text, deck_path, overrides, {.ranks = world.size(), .built = true, .data = true});
+    written = parse_deck(text, deck_path, overrides, {.ranks = world.size(), .data = true});
     tokenizer = make_tokenizer(written.data.tokenizer);
     require(
         !written.data.mask_eod || tokenizer->eod().has_value(), ExitCode::configuration,
@@ -165,7 +165,7 @@ std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::s
   return std::make_unique<Loader>(
       std::move(dataset), LoaderShape{deck.schedule.micro_batch, deck.model.seq_len, deck.schedule.global_batch,
                                       place.topology.index(data_axes, place.rank), place.topology.size(data_axes),
-                                      deck.model.vocab, masked_token});
+                                      deck.model.vocab, masked_token, deck.data.document_mask});
 }
 
 std::unique_ptr<Loader> make_loader(const Launch& launch, std::shared_ptr<const Dataset> dataset) {

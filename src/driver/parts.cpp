@@ -170,6 +170,7 @@ Parts::BatchSlots Parts::request_batch() {
   slots.targets = ids("batch targets");
   slots.positions = ids("batch positions");
   slots.order = ids("batch order");
+  if (deck.data.document_mask) slots.starts = ids("batch document starts");
   if (deck.model.dropout != 0) {
     slots.samples = plan.request(Segment::activations, "batch samples", DType::int64, {deck.schedule.micro_batch});
   }
@@ -278,6 +279,7 @@ Batch Parts::bind_batch(const BatchSlots& slots) const {
   batch.weights = arena[slots.weights];
   batch.positions = arena[slots.positions];
   batch.order = arena[slots.order];
+  if (slots.starts) batch.starts = arena[slots.starts];
   if (slots.samples) batch.samples = arena[slots.samples];
   return batch;
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "llmtrain/driver/step_phases.hpp"
+
 namespace llmtrain {
 
 namespace {

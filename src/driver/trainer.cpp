@@ -17,6 +17,7 @@ void Trainer::upload(const MicroBatch& micro_batch, const Batch& batch) {
   put(batch.weights, micro_batch.weights.data());
   put(batch.positions, micro_batch.positions.data());
   put(batch.order, micro_batch.order.data());
+  if (batch.starts) put(batch.starts, micro_batch.starts.data());
   if (batch.samples) put(batch.samples, micro_batch.samples.data());
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "llmtrain/base/error.hpp"
-#include "llmtrain/config/dump.hpp"
 #include "megatron_arguments.hpp"
 
 namespace llmtrain::megatron {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "llmtrain/driver/step.hpp"
+#include "llmtrain/driver/step_phases.hpp"
 #include "llmtrain/plan/stream_clock.hpp"
 
 namespace llmtrain {

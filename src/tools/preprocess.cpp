@@ -1,142 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-/// JSON lines -> tokens -> .bin/.idx, one pass, bounded memory, all files or none.
-#include "llmtrain/tools/tool.hpp"
-
+/// JSON lines -> tokens -> .bin/.idx on threads and ranks, one pass, bounded memory, all files or none.
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <iostream>
 #include <memory>
 #include <optional>
+#include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
-#include <boost/program_options.hpp>
-
+#include "llmtrain/base/agree.hpp"
+#include "llmtrain/base/clock.hpp"
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/text.hpp"
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/data/indexed_dataset_writer.hpp"
 #include "llmtrain/data/sidecar.hpp"
+#include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/tokenizer/tokenizer.hpp"
-#include "llmtrain/tools/json_lines.hpp"
+#include "llmtrain/tools/encode_pipeline.hpp"
+#include "llmtrain/tools/tool.hpp"
+#include "preprocess_options.hpp"
+#include "preprocess_rounds.hpp"
 
 namespace llmtrain {
 namespace {
 
-namespace po = boost::program_options;
-
-constexpr std::int64_t largest_line = std::int64_t{1} << 31;
-
-struct Options {
-  std::vector<std::string> inputs;
-  std::string prefix;
-  std::string tokenizer;
-  std::string keys_text = "text";
-  std::vector<std::string> keys;
-  bool append_eod = false;
-  std::int64_t max_line_bytes = std::int64_t{256} << 20;
-};
-
-constexpr char usage[] =
-    "Usage: llmtrain preprocess --input FILE... --output-prefix P --tokenizer bytes [options]\n\n"
-    "Turns JSON lines (one object a line) into the token files that data.train names:\n"
-    "P_KEY_document.bin, .idx and .json for each key. Each line is one document; an empty\n"
-    "one is counted but has no tokens. Blank lines are skipped. If anything fails, no file\n"
-    "is left.\n";
-
-constexpr char exit_codes[] =
-    "\nExit codes: 0 done, 64 usage, 65 bad input (named by file:line and byte), 66 input\n"
-    "missing, 73 output cannot be created, 74 read or write failed, 78 tokenizer not usable.\n";
-
-std::vector<std::string> split_keys(const std::string& text) {
-  std::vector<std::string> keys;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string key = text.substr(begin, end - begin);
-    require(!key.empty() && key.find('/') == std::string::npos, ExitCode::usage,
-            "preprocess --json-keys {}: a key is empty or holds '/'; it becomes part of a file name", text);
-    require(std::find(keys.begin(), keys.end(), key) == keys.end(), ExitCode::usage,
-            "preprocess --json-keys {}: '{}' is named twice", text, key);
-    keys.push_back(key);
-    begin = end + 1;
+/// Runs `call`; what it throws, all ranks throw together. Collective.
+template <class Call>
+void together(const MpiComm& world, Call call) {
+  if (world) {
+    agree(world, call);
+  } else {
+    call();
   }
-  return keys;
 }
 
-/// Nothing if help was asked for and printed.
-std::optional<Options> read_options(std::span<const std::string> args) {
-  Options options;
-  po::options_description described("Options");
-  described.add_options()                                                                                       //
-      ("help,h", "print this page")                                                                             //
-      ("input", po::value(&options.inputs)->multitoken()->composing(), "JSON lines files, read in this order")  //
-      ("output-prefix", po::value(&options.prefix), "first part of the output names")                           //
-      ("tokenizer", po::value(&options.tokenizer), "bytes: byte b is id b, end of document 256")                //
-      ("json-keys", po::value(&options.keys_text)->default_value(options.keys_text),
-       "keys of the text, separated by commas; each makes a set of its own")                                 //
-      ("append-eod", po::bool_switch(&options.append_eod), "end each document with the end-of-document id")  //
-      ("max-line-bytes", po::value(&options.max_line_bytes)->default_value(options.max_line_bytes),
-       "longest line that is read");
-  po::variables_map given;
-  try {
-    const po::positional_options_description none;
-    po::store(po::command_line_parser(std::vector<std::string>(args.begin(), args.end()))
-                  .options(described)
-                  .positional(none)
-                  .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
-                  .run(),
-              given);
-    po::notify(given);
-  } catch (const po::error& error) {
-    fail(ExitCode::usage, "preprocess: {}; see llmtrain preprocess --help", error.what());
+/// What rank 0 found, on all ranks. Collective.
+std::vector<InputFileFacts> share_inputs(const MpiComm& world, const std::vector<std::string>& names) {
+  std::vector<InputFileFacts> inputs;
+  together(world, [&] {
+    if (!world || world.rank() == 0) inputs = find_inputs(names);
+  });
+  if (!world) return inputs;
+  std::string text;
+  for (const InputFileFacts& input : inputs) {
+    text += fmt::format("{} {} {}", input.bytes, input.divisible ? 1 : 0, input.path) + '\0';
   }
-  if (given.count("help") != 0) {
-    std::cout << usage << '\n' << described << exit_codes;
-    return std::nullopt;
+  text = world.broadcast(text, 0);
+  inputs.clear();
+  for (std::size_t begin = 0, end; begin < text.size(); begin = end + 1) {
+    end = text.find('\0', begin);
+    const std::size_t first = text.find(' ', begin), second = text.find(' ', first + 1);
+    inputs.push_back({text.substr(second + 1, end - second - 1), std::stoll(text.substr(begin, first - begin)),
+                      text[first + 1] == '1'});
   }
-  for (const char* name : {"input", "output-prefix", "tokenizer"}) {
-    require(given.count(name) != 0, ExitCode::usage, "preprocess: --{} is missing; see llmtrain preprocess --help",
-            name);
-  }
-  require(options.max_line_bytes >= 1 && options.max_line_bytes <= largest_line, ExitCode::usage,
-          "preprocess --max-line-bytes {}: choose from 1 to {}", options.max_line_bytes, largest_line);
-  options.keys = split_keys(options.keys_text);
-  return options;
-}
-
-/// The output of one key.
-struct Output {
-  Output(const Options& options, const std::string& key, const Tokenizer& tokenizer)
-      : prefix(options.prefix + "_" + key + "_document"),
-        writer(prefix, tokenizer.vocab()),
-        sidecar_file(prefix + ".json") {
-    sidecar.inputs = options.inputs;
-    sidecar.key = key;
-    sidecar.tokenizer = tokenizer.digest();
-    sidecar.vocab = tokenizer.vocab();
-  }
-
-  std::string prefix;
-  IndexedDatasetWriter writer;
-  OutputFile sidecar_file;
-  Sidecar sidecar;
-};
-
-/// Before anything is written, so that a misspelt name costs no work. Pipes are welcome, so nothing is opened here.
-void check_inputs(const std::vector<std::string>& inputs) {
-  for (const std::string& input : inputs) {
-    const bool readable = ::access(input.c_str(), R_OK) == 0;
-    require(readable, ExitCode::missing_input, "cannot open {}: {}", input, std::strerror(errno));
-    require(!std::filesystem::is_directory(input), ExitCode::missing_input,
-            "cannot read {}: it is a folder; name its files", input);
-  }
+  return inputs;
 }
 
 volatile std::sig_atomic_t stop_signal = 0;
@@ -163,114 +87,247 @@ class SignalNote {
   std::array<struct sigaction, 3> before_{};
 };
 
+/// The output of one key.
+struct Output {
+  Output(const PreprocessOptions& options, const std::string& key, const Tokenizer& tokenizer)
+      : prefix(options.prefix + "_" + key + "_document"), writer(prefix, tokenizer.vocab()) {}
+
+  std::string prefix;
+  IndexedDatasetWriter writer;
+  std::int64_t empty = 0;
+  std::int64_t repeated = 0;
+  std::int64_t text_bytes = 0;
+};
+
 class Preprocessor {
  public:
-  explicit Preprocessor(const Options& options)
-      : options_(options), tokenizer_(make_tokenizer(parse_tokenizer(options.tokenizer))), reader_(options.keys) {
-    if (options.append_eod) {
-      eod_ = tokenizer_->eod();
-      require(eod_.has_value(), ExitCode::usage,
-              "preprocess --append-eod: tokenizer {} has no end-of-document token; leave the option out",
+  Preprocessor(const MpiComm& world, const PreprocessOptions& options)
+      : world_(world), options_(options), rounds_(world) {
+    together(world, [&] {
+      TokenizerConfig config = parse_tokenizer(options.tokenizer);
+      if (!options.eod.empty()) config.eod = options.eod;
+      tokenizer_ = make_tokenizer(config);
+      settings_ = {options.keys, bad_text_of(options.bad_text), options.max_line_bytes, tokenizer_.get(), -1};
+      if (!options.append_eod) return;
+      const auto eod = tokenizer_->eod();
+      require(eod.has_value(), ExitCode::usage,
+              "preprocess --append-eod: tokenizer {} has no end-of-document token; name one with --eod",
               options.tokenizer);
+      settings_.eod = *eod;
+    });
+    inputs_ = share_inputs(world, options.inputs);
+    for (const InputFileFacts& input : inputs_) {
+      input_bytes_ += input.bytes;
+      has_pipe_ = has_pipe_ || (input.bytes == 0 && !input.divisible);
     }
-    check_inputs(options.inputs);
-    for (const std::string& key : options.keys) {
-      outputs_.push_back(std::make_unique<Output>(options, key, *tokenizer_));
-      outputs_.back()->sidecar.eod = eod_.value_or(-1);
-    }
+    together(world, [&] {
+      for (const std::string& key : options.keys) {
+        outputs_.push_back(std::make_unique<Output>(options, key, *tokenizer_));
+      }
+    });
   }
 
-  /// Ends early, with nothing published, after a signal.
-  void run() {
-    for (const std::string& input : options_.inputs) {
-      LineReader lines(input, options_.max_line_bytes);
-      JsonLine line;
-      while (stop_signal == 0 && lines.next(line)) {
-        bytes_ += static_cast<std::int64_t>(line.text.size()) + 1;
-        if (is_blank(line.text)) continue;
-        reader_.read(input, line);
-        for (std::size_t key = 0; key < outputs_.size(); ++key) add_document(key);
-        report(false);
-      }
+  /// Publishes the files, or after a signal nothing; returns the signal.
+  int run() {
+    std::exception_ptr error;
+    try {
+      encode_part();
+    } catch (...) {
+      error = std::current_exception();
+      if (world_ && world_.size() > 1) wait_for_others(true);
     }
-    if (stop_signal != 0) return;
-    finish();
-    report(true);
+    together(world_, [&] {
+      if (error) std::rethrow_exception(error);
+    });
+    if (const auto signal = static_cast<int>(rounds_.head(Rounds::signal)); signal != 0) return signal;
+    join_parts();
+    together(world_, [&] {
+      if (is_first()) finish();
+    });
+    if (is_first()) report();
+    return 0;
   }
 
  private:
-  void add_document(std::size_t key) {
-    Output& output = *outputs_[key];
-    const std::string_view text = reader_.text(key);
-    tokens_.clear();
-    tokenizer_->encode(text, tokens_);
-    output.sidecar.repeated_keys += reader_.repeated(key) ? 1 : 0;
-    output.sidecar.text_bytes += static_cast<std::int64_t>(text.size());
-    if (tokens_.empty()) {
-      ++output.sidecar.empty_documents;
-    } else {
-      if (eod_.has_value()) tokens_.push_back(*eod_);
-      output.writer.add_sequence(tokens_);
+  bool is_first() const { return !world_ || world_.rank() == 0; }
+
+  /// This rank's share of the inputs, to its own files.
+  void encode_part() {
+    const int ranks = world_ ? world_.size() : 1;
+    const int node = world_ ? world_.split_by_node().size() : 1;
+    EncodePipeline pipeline(deal_inputs(inputs_, world_ ? world_.rank() : 0, ranks), settings_,
+                            thread_count(static_cast<int>(options_.threads), node));
+    EncodedBlock block;
+    for (;;) {
+      const auto status = pipeline.take(block, std::chrono::milliseconds(100));
+      if (status == EncodePipeline::Status::end) break;
+      if (status == EncodePipeline::Status::block) add(block);
+      if (tell(true)) return;
     }
-    output.writer.end_document();
+    wait_for_others(false);
+  }
+
+  void wait_for_others(bool failed) {
+    auto pause = std::chrono::milliseconds(1);
+    for (;; pause = std::min(2 * pause, std::chrono::milliseconds(500))) {
+      rounds_.exchange(stop_signal, failed, false, counts_);
+      if (rounds_.is_over()) return;
+      show_progress();
+      if (!ranks_are_one()) std::this_thread::sleep_for(pause);  // MPI would wait with a busy core
+    }
+  }
+
+  /// Now and then; true if all have to stop.
+  bool tell(bool busy) {
+    if (round_.seconds() >= 1 || (stop_signal != 0 && ranks_are_one())) {
+      round_.restart();
+      rounds_.exchange(stop_signal, false, busy, counts_);
+      show_progress();
+    }
+    return rounds_.is_over();
+  }
+  bool ranks_are_one() const { return !world_ || world_.size() == 1; }
+
+  void add(const EncodedBlock& block) {
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      const EncodedKey& key = block.keys[i];
+      Output& output = *outputs_[i];
+      std::span<const std::int32_t> tokens(key.tokens);
+      for (const std::int64_t length : key.lengths) {
+        const auto count = static_cast<std::size_t>(length);
+        if (count > 0) output.writer.add_sequence(tokens.first(count));
+        tokens = tokens.subspan(count);
+        output.writer.end_document();
+        output.empty += count == 0 ? 1 : 0;
+      }
+      output.repeated += key.repeated;
+      output.text_bytes += key.text_bytes;
+    }
+    counts_.consumed += block.consumed;
+    counts_.line_bytes += block.line_bytes;
+    counts_.documents = outputs_.front()->writer.documents();
+    counts_.tokens = outputs_.front()->writer.tokens();
+    replaced_ += block.replaced;
+    skipped_ += block.skipped;
+  }
+
+  /// Brings all ranks' parts and counts to rank 0, in order of ranks. Collective.
+  void join_parts() {
+    if (!world_ || world_.size() == 1) return;
+    for (const auto& output : outputs_) {
+      IndexedDatasetWriter& writer = output->writer;
+      together(world_, [&] {
+        if (is_first()) return;
+        writer.finish();
+      });
+      const auto bins = world_.all_gather(writer.files()[0]->temporary());
+      const auto indices = world_.all_gather(writer.files()[1]->temporary());
+      together(world_, [&] {
+        for (std::size_t rank = 1; is_first() && rank < bins.size(); ++rank) {
+          writer.append(IndexedDataset(output->prefix, indices[rank], bins[rank]));
+        }
+      });
+      std::array<std::int64_t, 3> sums = {output->empty, output->repeated, output->text_bytes};
+      world_.all_reduce(sums, MpiOp::sum);
+      std::tie(output->empty, output->repeated, output->text_bytes) = std::tie(sums[0], sums[1], sums[2]);
+    }
+    std::array<std::int64_t, 3> sums = {replaced_, skipped_, counts_.line_bytes};
+    world_.all_reduce(sums, MpiOp::sum);
+    std::tie(replaced_, skipped_, counts_.line_bytes) = std::tie(sums[0], sums[1], sums[2]);
+  }
+
+  Sidecar sidecar_of(const Output& output, const std::string& key) const {
+    Sidecar sidecar;
+    for (const InputFileFacts& input : inputs_) sidecar.inputs.push_back(input.path);
+    sidecar.key = key;
+    sidecar.tokenizer = tokenizer_->digest();
+    sidecar.vocab = tokenizer_->vocab();
+    sidecar.eod = settings_.eod;
+    sidecar.bad_text = options_.bad_text;
+    sidecar.replaced_lines = replaced_;
+    sidecar.skipped_lines = skipped_;
+    sidecar.documents = output.writer.documents();
+    sidecar.empty_documents = output.empty;
+    sidecar.repeated_keys = output.repeated;
+    sidecar.sequences = output.writer.sequences();
+    sidecar.tokens = output.writer.tokens();
+    sidecar.text_bytes = output.text_bytes;
+    sidecar.max_token = output.writer.max_token();
+    return sidecar;
   }
 
   void finish() {
+    std::vector<std::unique_ptr<OutputFile>> sidecars;
     std::vector<OutputFile*> files;
-    for (const auto& output : outputs_) {
-      IndexedDatasetWriter& writer = output->writer;
-      writer.finish();
-      output->sidecar.documents = writer.documents();
-      output->sidecar.sequences = writer.sequences();
-      output->sidecar.tokens = writer.tokens();
-      output->sidecar.max_token = writer.max_token();
-      const std::string json = to_json(output->sidecar);
-      output->sidecar_file.append(std::as_bytes(std::span(json)));
-      files.push_back(&output->sidecar_file);
-      for (OutputFile* file : writer.files()) files.push_back(file);
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      Output& output = *outputs_[i];
+      output.writer.finish();
+      sidecars.push_back(std::make_unique<OutputFile>(output.prefix + ".json"));
+      const std::string json = to_json(sidecar_of(output, options_.keys[i]));
+      sidecars.back()->append(std::as_bytes(std::span(json)));
+      files.push_back(sidecars.back().get());
+      for (OutputFile* file : output.writer.files()) files.push_back(file);
     }
     publish(files);
   }
 
-  /// A progress line every few seconds on the error stream; at the end one line a key on the output stream.
-  void report(bool done) {
-    const auto now = std::chrono::steady_clock::now();
-    if (!done && now - reported_ < std::chrono::seconds(5)) return;
-    reported_ = now;
-    const double seconds = std::chrono::duration<double>(now - started_).count();
-    const double speed = static_cast<double>(bytes_) * 1e-6 / std::max(seconds, 1e-9);
-    for (const auto& output : outputs_) {
-      const IndexedDatasetWriter& writer = output->writer;
-      fmt::print(done ? stdout : stderr, "{}: {} documents ({} empty), {} tokens, {:.1f} MB/s{}\n", output->prefix,
-                 writer.documents(), output->sidecar.empty_documents, writer.tokens(), speed,
-                 output->sidecar.repeated_keys == 0
-                     ? ""
-                     : fmt::format("; lines that repeat the key: {}, their last value was taken",
-                                   output->sidecar.repeated_keys));
-    }
+  /// A line every few seconds on the error stream.
+  void show_progress() {
+    if (!is_first() || shown_.seconds() < 5) return;
+    shown_.restart();
+    const Counts all = rounds_.sum();
+    const double seconds = watch_.seconds();
+    const double done = static_cast<double>(all.consumed) / std::max(static_cast<double>(input_bytes_), 1.0);
+    const std::string eta = has_pipe_ || done <= 0 ? "unknown" : duration(std::max(seconds * (1 / done - 1), 0.0));
+    fmt::print(stderr, "preprocess: {}{} documents, {} tokens, {:.1f} MB/s, {:.0f} documents/s, eta {}\n",
+               has_pipe_ ? "" : fmt::format("{:.1f}%, ", 100 * std::min(done, 1.0)), grouped(all.documents),
+               grouped(all.tokens), static_cast<double>(all.line_bytes) * 1e-6 / seconds,
+               static_cast<double>(all.documents) / seconds, eta);
   }
 
-  const Options& options_;
+  /// One line a key, and what was unusual.
+  void report() const {
+    const double seconds = std::max(watch_.seconds(), 1e-9);
+    for (const auto& output : outputs_) {
+      const IndexedDatasetWriter& writer = output->writer;
+      fmt::print("{}: {} documents ({} empty), {} tokens, {:.1f} MB/s, {:.0f} documents/s\n", output->prefix,
+                 writer.documents(), output->empty, writer.tokens(),
+                 static_cast<double>(counts_.line_bytes) * 1e-6 / seconds,
+                 static_cast<double>(writer.documents()) / seconds);
+      if (output->repeated > 0)
+        fmt::print("  lines that repeat the key: {}; their last value was taken\n", output->repeated);
+    }
+    if (replaced_ > 0) fmt::print("  lines with bad text that became U+FFFD: {}\n", replaced_);
+    if (skipped_ > 0) fmt::print("  lines left out for bad text: {}\n", skipped_);
+  }
+
+  const MpiComm& world_;
+  const PreprocessOptions& options_;
+  Rounds rounds_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::optional<std::int32_t> eod_;
-  KeyReader reader_;
+  EncodeSettings settings_;
+  std::vector<InputFileFacts> inputs_;
+  std::int64_t input_bytes_ = 0;
+  bool has_pipe_ = false;
   std::vector<std::unique_ptr<Output>> outputs_;
-  std::vector<std::int32_t> tokens_;
-  std::int64_t bytes_ = 0;
-  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point reported_ = started_;
+  Counts counts_;  ///< of this rank
+  std::int64_t replaced_ = 0;
+  std::int64_t skipped_ = 0;
+  Stopwatch watch_, round_, shown_;
 };
 
 }  // namespace
 
-int tool_preprocess(const MpiComm&, Arguments arguments) {
-  const std::optional<Options> options = read_options(arguments);
+int tool_preprocess(const MpiComm& world, Arguments arguments) {
+  std::optional<PreprocessOptions> options;
+  together(world, [&] { options = read_preprocess_options(arguments, !world || world.rank() == 0); });
   if (!options.has_value()) return 0;
+  int signal = 0;
   {
     const SignalNote note;
-    Preprocessor(*options).run();
+    signal = Preprocessor(world, *options).run();
   }
-  if (stop_signal != 0) std::raise(stop_signal);  // as if it had not been caught
+  if (signal != 0) std::raise(signal);  // as if it had not been caught
   return 0;
 }
 

@@ -13,8 +13,10 @@ namespace {
 
 // In the order of --help.
 constexpr std::array rows{
-    Tool{"preprocess", "--input FILE... --output-prefix P --tokenizer bytes [options]",
-         "Turn JSON lines into indexed datasets.", false, tool_preprocess},
+    Tool{"preprocess", "--input FILE... --output-prefix P --tokenizer T [options]",
+         "Turn JSON lines into indexed datasets.", true, tool_preprocess},
+    Tool{"data", "info|dump|verify|merge|split|at ...", "Look at indexed datasets, prove, join and cut them.", false,
+         tool_data},
     Tool{"plan", "DECK --ranks N [--gpu NAME | --hardware FILE] [--json | --search] [block.key=value ...]",
          "Say what a deck needs on a cluster, and how fast it would be, without either.", false, tool_plan},
     Tool{"calibrate", "[--output FILE] [--name NAME] [--threads N]",

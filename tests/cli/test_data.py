@@ -38,6 +38,32 @@ def masked():
     check(apart > 1e-4, f"the masked targets count without data.mask_eod ({apart:.1e})")
 
 
+def documents():
+    """Document masks and the order without an index, on two cuts of the batch; both change what is learned."""
+    for name, key in (("masks", "data.document_mask=true"), ("shuffled", "data.order=shuffled")):
+        short = (key, "run.steps=4", "data.eval_every=0")
+        run(1, f"{name}-whole", *short, "schedule.micro_batch=8")
+        run(2, f"{name}-two", *short, "schedule.micro_batch=2")
+        worst = difference(f"{name}-two", f"{name}-whole")
+        check(worst <= 1e-5, f"{name}: loss and gradient norm do not depend on the layout ({worst:.1e})")
+    run(1, "neither", "run.steps=4", "data.eval_every=0", "schedule.micro_batch=8")
+    for name in ("masks", "shuffled"):
+        check(difference("neither", f"{name}-whole") > 1e-4, f"{name}: something else is learned")
+
+
+def blends():
+    """What a blend reads does not depend on the layout, nor on a stop in between."""
+    sets = "data.train=[{prefix: work/text_text_document, weight: 0.7}, {prefix: work/b_text_document, weight: 0.3}]"
+    short = (sets, "run.steps=6", "data.eval_every=3", "data.eval_batches=2")
+    run(1, "blend-one", *short, "schedule.micro_batch=4")
+    run(2, "blend-two", *short, "schedule.micro_batch=2")
+    worst = difference("blend-two", "blend-one")
+    check(worst <= 1e-5, f"a blend on two ranks trains what one trains ({worst:.1e})")
+    run(2, "blend-stopped", *short, "schedule.micro_batch=2", "run.stop_after=3")
+    run(2, "blend-stopped", *short, "schedule.micro_batch=2")
+    check(losses("blend-stopped") == losses("blend-two"), "a stopped blend goes on where it was")
+
+
 def valid_sets():
     for name in ("b", "c"):
         text = "".join('{"text": "%s"}\n' % (f"set {name} number {i} " * 9) for i in range(40))
@@ -80,6 +106,8 @@ def cut_in_use():
 
 prepare()
 masked()
+documents()
 valid_sets()
+blends()
 cut_in_use()
 finish()

@@ -31,8 +31,9 @@ def checkpoint(*arguments, code=0):
     return llmtrain("checkpoint", *arguments, code=code)
 
 
-def text_of(folder):
-    return llmtrain("generate", folder, "--prompt", "the old ship", "--tokens", 20, "--threads", 1)
+def logits_of(folder):
+    llmtrain("generate", folder, "--prompt", "the old ship", "--logits", WORK / "logits.h5", "--threads", 1)
+    return (WORK / "logits.h5").read_bytes()
 
 
 def export_of(name):
@@ -58,7 +59,7 @@ def round_trip(name, model_type, tensors_expected):
     check("good" in checkpoint("verify", back), "the import is a good checkpoint")
     checkpoint("export", back, WORK / f"{name}-again", "--dtype", "fp32")
     check((WORK / f"{name}-again" / WEIGHTS).read_bytes() == (folder / WEIGHTS).read_bytes(), "import is bit-equal")
-    check(text_of(back) == text_of(f"work/{name}/checkpoints"), "and continues a prompt alike")
+    check(logits_of(back) == logits_of(f"work/{name}/checkpoints"), "and has the same logits")
     checkpoint("export", f"work/{name}/checkpoints", WORK / f"{name}-shards", "--dtype", "fp32", "--shard-gb", "4e-5")
     shards = sorted((WORK / f"{name}-shards").glob("model-*.safetensors"))
     parts = {key: value for shard in shards for key, value in safetensors.read(shard)[0].items()}
@@ -141,14 +142,14 @@ def mistakes(folder, tensors):
             (("import", changed(folder, "mistral", tensors, {"model_type": "mistral"}), "work/none"), 84, "mistral"),
             (("import", changed(folder, "bias", tensors, {"attention_bias": True}), "work/none"), 84, "attention_bias"),
             (("import", changed(folder, "heads", tensors, {"num_key_value_heads": 4}), "work/none"), 65, "kv_heads 4"),
-            (("import", "work/missing", "work/none"), 66, "work/missing"),
+            (("import", "work/nowhere", "work/none"), 66, "work/nowhere"),
             (("import", "work/text.jsonl", "work/none"), 66, "config.json"),
             (("import", folder, "work/llama/checkpoints"), 73, "holds the checkpoints of a run"),
-            (("import", folder, "work/text.jsonl"), 66, "text.jsonl"),
+            (("import", folder, "work/text.jsonl"), 73, "text.jsonl"),
             (("import", folder), 64, "name a folder"),
             (("import", folder, "work/none", "model.ffn"), 64, "model.ffn"),
             (("import", folder, "work/none", "run.steps=x"), 78, "run.steps"),
-            (("export", "work/missing", "work/none"), 66, "work/missing"),
+            (("export", "work/nowhere", "work/none"), 66, "work/nowhere"),
             (("export", "work/llama/checkpoints", folder), 73, "not an empty folder"),
             (("export", "work/llama/checkpoints", "work/text.jsonl/none"), 73, "work/text.jsonl/none"),
             (("export", "work/llama/checkpoints", "work/none", "--dtype", "fp8"), 64, "fp8"),
@@ -163,15 +164,28 @@ def mistakes(folder, tensors):
 
 
 def tokenizer_files(folder):
-    tokenizer = WORK / "tokenizer"
-    tokenizer.mkdir()
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (tokenizer / name).write_text("{}")
-    for number, path in enumerate((tokenizer, tokenizer / "tokenizer.json")):
+    """Bytes become a tokenizer.json, which goes along as a file or a folder, and comes back with an import."""
+    names = ("tokenizer.json", "tokenizer_config.json")
+    vocab = json.loads((folder / names[0]).read_text())["model"]["vocab"]
+    check(sorted(vocab.values()) == list(range(257)) and vocab["a"] == 97 and vocab["\u0120"] == 32
+          and vocab["\u0143"] == 0xad and vocab["<|endoftext|>"] == 256, "every byte has its id and its character")
+    (WORK / "tokenizer").mkdir()
+    for name in names:
+        shutil.copy(folder / name, WORK / "tokenizer" / name)
+    for number, path in enumerate((WORK / "tokenizer", WORK / "tokenizer" / names[0])):
         target = WORK / f"with-tokenizer-{number}"
         checkpoint("export", "work/llama/checkpoints", target, "--tokenizer", path)
-        check({path.name for path in target.iterdir()} == {path.name for path in folder.iterdir()}
-              | {"tokenizer.json", "tokenizer_config.json"}, "the tokenizer's files go along")
+        check(all((target / name).read_bytes() == (folder / name).read_bytes() for name in names), "its files go along")
+        check(json.loads((target / "config.json").read_text())["eos_token_id"] == 256, "... and its end of document")
+    (WORK / "pair").mkdir()
+    (WORK / "pair" / "encoder.json").write_text(json.dumps(vocab))
+    (WORK / "pair" / "vocab.bpe").write_text("#version: 0.2\n")
+    checkpoint("export", "work/llama/checkpoints", WORK / "with-pair", "--tokenizer", WORK / "pair")
+    check({"vocab.json", "merges.txt"} <= {path.name for path in (WORK / "with-pair").iterdir()}, "under today's names")
+    checkpoint("export", "work/llama/checkpoints", WORK / "without", "--tokenizer", "none")
+    check(not (WORK / "without" / names[0]).exists(), "none leaves it out")
+    check(f"tokenizer: {folder}" in checkpoint("info", "work/llama-back", "--deck").replace('"', ""),
+          "an import takes the folder's tokenizer")
 
 
 def main():

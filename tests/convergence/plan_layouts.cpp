@@ -144,27 +144,41 @@ TEST_CASE("a step stretched from a few micro-batches is the whole step") {
 
 TEST_CASE("ZeRO's formulas hold for 70B, padding aside") {
   Deck deck;
-  deck.model = {.layers = 80,
-                .hidden = 8192,
-                .heads = 64,
-                .kv_heads = 8,
-                .head_dim = 128,
-                .ffn = 28672,
-                .seq_len = 8192,
-                .vocab = 128256};
-  deck.model.vocab_multiple = 128;
+  ModelConfig& m = deck.model;
+  m.layers = 80;
+  m.hidden = 8192;
+  m.heads = 64;
+  m.kv_heads = 8;
+  m.head_dim = 128;
+  m.ffn = 28672;
+  m.seq_len = 8192;
+  m.vocab = 128256;
+  m.vocab_multiple = 128;
   deck.parallel.persistence = 0;
   deck.schedule.micro_batch = 1;
   deck.schedule.global_batch = 64;
   const double n = 70'553'706'496;
-  for (int zero = 0; zero <= 3; ++zero) {
-    CAPTURE(zero);
+  const auto static_bytes = [&](int zero, Storage16 gradients) {
     deck.parallel.zero = zero;
-    const LayoutPlan plan = plan_layout(deck, 64, find_hardware("h100-80g"), PlanDepth::fit);
-    const double gradients = zero < 2 ? 4 : 4.0 / 64;  // fp32
-    const double weights = zero < 3 ? 2 : 2.0 / 64, optimizer = zero < 1 ? 12 : 12.0 / 64;
-    const double expected = n * (weights + gradients + optimizer);
-    CHECK(static_cast<double>(plan.classes[0].static_bytes()) == doctest::Approx(expected).epsilon(1e-4));
-    CHECK(static_cast<double>(plan.classes[0].static_bytes()) >= expected);
+    deck.precision.gradients = gradients;
+    return static_cast<double>(
+        plan_layout(deck, 64, find_hardware("h100-80g"), PlanDepth::fit).classes[0].static_bytes());
+  };
+  for (const auto& [gradients, size] : {std::pair(Storage16::fp32, 4.0), std::pair(Storage16::bf16, 2.0)}) {
+    CAPTURE(size);
+    const double expected[] = {n * (2 + size + 12), n * (2 + size + 12.0 / 64), n * (2 + (size + 12) / 64),
+                               n * (2 + size + 12) / 64};
+    for (int zero = 0; zero <= 3; ++zero) {
+      CAPTURE(zero);
+      const double bytes = static_bytes(zero, gradients);
+      CHECK(bytes >= expected[zero]);
+      CHECK(bytes == doctest::Approx(expected[zero]).epsilon(1e-4));
+    }
   }
+  // A round 70e9: 1.120e12 bytes in all and 17.5e9 a rank, with fp32 gradients 1.260e12 and 19.69e9.
+  const double share = 70e9 / n;
+  CHECK(static_bytes(0, Storage16::bf16) * share == doctest::Approx(1.120e12).epsilon(1e-3));
+  CHECK(static_bytes(3, Storage16::bf16) * share == doctest::Approx(17.50e9).epsilon(1e-3));
+  CHECK(static_bytes(0, Storage16::fp32) * share == doctest::Approx(1.260e12).epsilon(1e-3));
+  CHECK(static_bytes(3, Storage16::fp32) * share == doctest::Approx(19.69e9).epsilon(1e-3));
 }

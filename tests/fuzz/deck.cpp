@@ -53,7 +53,7 @@ void try_bytes(std::string_view bytes) {
   const std::string text = overrides.front();
   overrides.erase(overrides.begin());
   read(text, overrides, {});
-  read(text, overrides, {.ranks = static_cast<int>(1 + bytes.size() % 64), .built = true, .data = true});
+  read(text, overrides, {.ranks = static_cast<int>(1 + bytes.size() % 64), .data = true});
 }
 
 std::vector<std::string> seeds() {

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every field of DeepSpeed's config classes, read from its source without importing it, against the golden list.
 
-usage: deepspeed_fields.py SOURCE [--write]: SOURCE is the folder `deepspeed` of an unpacked source distribution. Each field
-must be in deepspeed_keys.txt; --write adds those that are not, of class "?" (the importer's table then needs a row).
-The files are parsed: fields of pydantic classes with their aliases, strings of the constants that name keys, and the names
-that .get("...") asks for.
+usage: deepspeed_fields.py SOURCE [--write]: SOURCE is the folder `deepspeed` of an unpacked source distribution. Each
+field must be in deepspeed_keys.txt; --write adds those that are not, of class "?" (the importer's table then needs a
+row). The files are parsed: fields of pydantic classes with their aliases, strings of the constants that name keys, and
+the names that .get("...") asks for.
 """
 import ast
 import sys
@@ -73,7 +73,7 @@ def constants(tree):
 
 
 def top_level(root):
-    """What runtime/config.py takes from the whole configuration: by constant, by string, and what it refuses as removed."""
+    """What runtime/config.py takes from the whole configuration: by constant, by string, and what it refuses."""
     named = dict(constants(parse(root, "runtime/constants.py")))
     tree = parse(root, "runtime/config.py")
     for node in ast.walk(tree):

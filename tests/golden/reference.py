@@ -65,9 +65,18 @@ def rope_frequencies(model):
     return kept * frequency + (1.0 - kept) * frequency / scaling["factor"]
 
 
-def rope(x, frequency):
-    """Rotates (x[i], x[i + head_dim / 2]) by position * frequency[i]: x [batch, heads, seq, head_dim]."""
-    angle = np.arange(x.shape[2])[:, None] * frequency  # [seq, head_dim / 2]
+def document_starts(tokens, end):
+    """Where the document of each token [batch, seq] begins: behind the last `end` before it (None: all are one)."""
+    starts = np.zeros(tokens.shape, dtype=np.int64)
+    for i in range(1, tokens.shape[1] if end is not None else 0):
+        starts[:, i] = np.where(tokens[:, i - 1] == end, i, starts[:, i - 1])
+    return starts
+
+
+def rope(x, frequency, positions):
+    """Rotates (x[i], x[i + head_dim / 2]) by position * frequency[i]: x [batch, heads, seq, head_dim], positions
+    [batch, seq]."""
+    angle = positions[:, None, :, None] * frequency  # [batch, 1, seq, head_dim / 2]
 
     def turn(v, sign):
         first, second = np.split(v, 2, axis=-1)
@@ -77,13 +86,15 @@ def rope(x, frequency):
     return turn(x, 1.0), lambda d_y: turn(d_y, -1.0)
 
 
-def attention(q, k, v):
-    """Causal softmax(q k^T / sqrt(head_dim)) v: q [batch, heads, seq, head_dim], k and v with kv_heads."""
+def attention(q, k, v, starts):
+    """Causal softmax(q k^T / sqrt(head_dim)) v from each token's start [batch, seq] on: q [batch, heads, seq,
+    head_dim], k and v with kv_heads."""
     group = q.shape[1] // k.shape[1]
     k_all, v_all = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
     scale = 1.0 / math.sqrt(q.shape[-1])
     scores = np.einsum("bhqd,bhkd->bhqk", q, k_all) * scale
-    scores = np.where(np.tri(q.shape[2], dtype=bool), scores, -np.inf)
+    seen = np.tri(q.shape[2], dtype=bool) & (np.arange(q.shape[2]) >= starts[:, None, :, None])
+    scores = np.where(seen, scores, -np.inf)
     p = np.exp(scores - scores.max(-1, keepdims=True))
     p /= p.sum(-1, keepdims=True)
 
@@ -133,10 +144,12 @@ def cross_entropy(logits, targets, loss_weights):
 class Run:
     """One forward pass; keeps what the backward needs."""
 
-    def __init__(self, model, names, weights, factors=None):
+    def __init__(self, model, names, weights, factors=None, document_end=None):
         """`factors` (operation, shape): what dropout multiplies by. Operation 0 is the embedding's, 1 + 2 layer and
-        2 + 2 layer those at the ends of the two branches."""
+        2 + 2 layer those at the ends of the two branches. `document_end`: the token behind which a document begins
+        that sees nothing before it."""
         self.model, self.names, self.weights, self.factors = model, names, weights, factors
+        self.document_end = document_end
         self.gradients = {name: np.zeros_like(w) for name, w in weights.items()}
 
     def use(self, operation, x, *names, **options):
@@ -179,7 +192,7 @@ class Run:
             y, back = self.use(rms_norm, y, norm + ".weight", eps=self.model["norm_eps"])
             backs.append(back)
         if turn and self.model["positions"] == "rope":
-            y, back = rope(y, rope_frequencies(self.model))
+            y, back = rope(y, rope_frequencies(self.model), self.positions)
             backs.append(back)
 
         def pull(d_y):
@@ -194,7 +207,7 @@ class Run:
         q, back_q = self.heads(x, block + n["q"], block + n["q_norm"], True)
         k, back_k = self.heads(x, block + n["k"], block + n["k_norm"], True)
         v, back_v = self.heads(x, block + n["v"], None, False)
-        y, back = attention(q, k, v)
+        y, back = attention(q, k, v, self.starts)
         batch, _, seq, width = y.shape
         out, back_out = self.linear(y.transpose(0, 2, 1, 3).reshape(batch, seq, -1), block + n["o"])
 
@@ -229,7 +242,7 @@ class Run:
         x = table[tokens]
         learned = self.model["positions"] == "learned"
         if learned:
-            x = x + self.weights[n["positions"]][: tokens.shape[1]]
+            x = x + self.weights[n["positions"]][self.positions]
 
         x, back = self.dropout(x, 0)
 
@@ -237,7 +250,7 @@ class Run:
             d_x = back(d_y)
             np.add.at(self.gradients[n["embedding"]], tokens, d_x)
             if learned:
-                self.gradients[n["positions"]][: tokens.shape[1]] += d_x.sum(0)
+                np.add.at(self.gradients[n["positions"]], self.positions, d_x)
 
         return x, pull
 
@@ -251,6 +264,8 @@ class Run:
     def loss(self, tokens, targets, loss_weights):
         """Sum of the weighted losses of [batch, seq] tokens; afterwards `gradients` hold its gradient."""
         n = self.names
+        self.starts = document_starts(tokens, self.document_end)  # [batch, seq]
+        self.positions = np.arange(tokens.shape[1]) - self.starts
         x, back_embed = self.embed(tokens)
         backs = []
         for layer in range(self.model["layers"]):

@@ -2,14 +2,14 @@
 /// The order of samples against megatron-core's GPTDataset on a grid of data sets, sample lengths, splits, seeds and
 /// numbers of samples (sample_order.py, which wrote the file read here).
 #include <doctest/doctest.h>
-#include <simdjson.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "data_vectors.hpp"
 #include "lcg.hpp"
-#include "llmtrain/data/dataset.hpp"
+#include "llmtrain/data/source_dataset.hpp"
 #include "llmtrain/data/split.hpp"
 #include "unit/data_files.hpp"
 
@@ -28,25 +28,15 @@ std::vector<std::int64_t> lengths_of(std::uint64_t number, const json::element& 
   return lengths;
 }
 
-/// FNV-1a over whole numbers.
-class Digest {
- public:
-  void add(std::int64_t number) { value_ = (value_ ^ static_cast<std::uint64_t>(number)) * 1099511628211U; }
-  bool operator==(std::uint64_t expected) const { return value_ == expected; }
-
- private:
-  std::uint64_t value_ = 14695981039346656037U;
-};
-
-Digest digest_of(const CompactIndex& index) {
-  Digest digest;
+NumberDigest digest_of(const CompactIndex& index) {
+  NumberDigest digest;
   for (std::int64_t i = 0; i < index.size(); ++i) digest.add(index[i]);
   return digest;
 }
 
 /// Rows of the sample index. Megatron's first is (0, 0), also where the first document is empty and so holds no token.
-Digest places_of(const Dataset& dataset) {
-  Digest digest;
+NumberDigest places_of(const SourceDataset& dataset) {
+  NumberDigest digest;
   for (std::int64_t j = 0; j <= dataset.samples(); ++j) {
     const StreamPlace place = j == 0 ? StreamPlace{} : dataset.index().place(j * dataset.seq_len());
     digest.add(place.position);
@@ -55,14 +45,8 @@ Digest places_of(const Dataset& dataset) {
   return digest;
 }
 
-std::vector<std::int64_t> numbers(const json::array& array) {
-  std::vector<std::int64_t> values;
-  for (const std::int64_t value : array) values.push_back(value);
-  return values;
-}
-
-void check_tokens(const Dataset& dataset, const json::element& part) {
-  Digest digest;
+void check_tokens(const SourceDataset& dataset, const json::element& part) {
+  NumberDigest digest;
   std::vector<std::int32_t> sample(static_cast<std::size_t>(dataset.seq_len() + 1));
   for (std::int64_t i = 0; i < dataset.samples(); ++i) {
     dataset.sample(i, sample);
@@ -99,7 +83,7 @@ TEST_CASE("samples come in the order of megatron-core's GPTDataset") {
       const std::int64_t seq_len = item["seq_len"];
       CHECK((count_tokens(*source, range) > seq_len) == !part.is_null());
       if (part.is_null()) continue;
-      const Dataset dataset(source, range, seq_len, part["asked"], item["seed"]);
+      const SourceDataset dataset(source, range, seq_len, part["asked"], item["seed"]);
       const SamplePlan& plan = dataset.index().plan();
       CHECK(plan.epochs == std::int64_t{part["epochs"]});
       CHECK(plan.samples == std::int64_t{part["samples"]});

@@ -1,14 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes sample_order.json: the orders that megatron-core's GPTDataset gives on a grid of data sets, which
+"""The orders that megatron-core's GPTDataset gives on a grid of data sets: sample_order.json, which
 tests/golden/sample_order.cpp compares with llmtrain's.
 
-usage: sample_order.py. It needs megatron-core and PyTorch, which are large, so this was run once, in an environment of
-its own:
-  python3 -m venv FOLDER && FOLDER/bin/pip install 'numpy<2' torch megatron-core==0.16.1
-  FOLDER/bin/python tests/golden/sample_order.py
+usage: sample_order.py [--write]: checks the file, or writes it. It needs megatron-core and PyTorch
+(scripts/oracles.sh --megatron).
 """
-import importlib.metadata
 import json
 import logging
 import struct
@@ -22,6 +19,8 @@ from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegat
 from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from golden_file import finish, versions  # noqa: E402
 
 # (documents, lengths below): one document; a few, some empty; many; very short ones; long ones.
 SETS = [(1, 90), (10, 40), (300, 40), (700, 3), (12, 900)]
@@ -131,11 +130,10 @@ def main():
                     case = case_of(prefix, number, seq_len, run)
                     if any(case["parts"]):
                         lines.append("  " + json.dumps(case, separators=(",", ":")))
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("megatron-core", "numpy", "torch"))
     sets = [{"documents": n, "below": below} for n, below in SETS]
-    text = (f'{{\n "made_by": "tests/golden/sample_order.py with {versions}",\n "wrap": {WRAP},\n'
+    text = (f'{{\n "made_by": "tests/golden/sample_order.py with {versions()}",\n "wrap": {WRAP},\n'
             f' "sets": {json.dumps(sets)},\n "cases": [\n' + ",\n".join(lines) + "\n ]\n}\n")
-    Path(__file__).with_suffix(".json").write_text(text, encoding="utf-8")
+    finish(Path(__file__).with_suffix(".json"), text)
 
 
 if __name__ == "__main__":

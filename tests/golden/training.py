@@ -151,9 +151,9 @@ def dropout_factors(deck, step):
     return factors
 
 
-def mean_loss(model, weights, tokens, targets, loss_weights, factors=None):
+def mean_loss(model, weights, tokens, targets, loss_weights, factors=None, document_end=None):
     """Loss and gradients, both of the mean over target tokens."""
-    run = reference.Run(model, NAMES[model["family"]], weights, factors)
+    run = reference.Run(model, NAMES[model["family"]], weights, factors, document_end)
     count = loss_weights.sum()
     loss = run.loss(tokens, targets, loss_weights) / count
     return loss, {name: g / count for name, g in run.gradients.items()}
@@ -199,10 +199,10 @@ class AdamW:
         return lr, norm
 
 
-def train(deck, weights, batches):
+def train(deck, weights, batches, document_end=None):
     """One (loss, norm, lr, gradients) a batch (tokens, targets, loss weights); changes `weights`."""
     optimizer = AdamW(deck)
     for t, batch in enumerate(batches, 1):
-        loss, gradients = mean_loss(deck["model"], weights, *batch, dropout_factors(deck, t))
+        loss, gradients = mean_loss(deck["model"], weights, *batch, dropout_factors(deck, t), document_end)
         lr, norm = optimizer.update(t, weights, gradients)
         yield loss, norm, lr, gradients

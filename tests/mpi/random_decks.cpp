@@ -96,7 +96,7 @@ TEST_CASE("a random deck is refused by the rules or makes a step") {
     const Deck deck = decks.next();
     CAPTURE(to_yaml(deck));
     try {
-      check_deck(deck, {.ranks = world.size(), .built = true});
+      check_deck(deck, {.ranks = world.size()});
     } catch (const Error& error) {
       CHECK(error.code() == ExitCode::configuration);
       REQUIRE(++refused < 5000);

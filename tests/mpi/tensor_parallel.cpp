@@ -71,7 +71,7 @@ std::vector<Deck> cuts(const Deck& model) {
       Deck deck = model;
       deck.parallel.tensor = tensor;
       deck.parallel.sequence = sequence;
-      check_deck(deck, {.ranks = MpiComm::world().size(), .built = true});
+      check_deck(deck, {.ranks = MpiComm::world().size()});
       decks.push_back(deck);
     }
   }

@@ -17,6 +17,7 @@
 #include "llmtrain/base/agree.hpp"
 #include "llmtrain/config/check.hpp"
 #include "llmtrain/data/indexed_dataset_writer.hpp"
+#include "llmtrain/data/source_dataset.hpp"
 #include "llmtrain/driver/compare.hpp"
 #include "llmtrain/driver/resolve.hpp"
 #include "support/scratch_folder.hpp"
@@ -104,8 +105,8 @@ class LayoutJob {
       });
       source = std::make_shared<const IndexedDataset>(prefix);
     }
-    return std::make_shared<const Dataset>(source, SequenceRange{0, source->sequences()}, deck.model.seq_len,
-                                           deck.data.samples, deck.data.seed);
+    return std::make_shared<const SourceDataset>(source, SequenceRange{0, source->sequences()}, deck.model.seq_len,
+                                                 deck.data.samples, deck.data.seed);
   }
 
   std::unique_ptr<ScratchFolder> folder_;  // on rank 0
@@ -124,7 +125,7 @@ inline std::int64_t from_environment(const char* name, std::int64_t otherwise) {
 /// True if a deck's rules allow it on this number of ranks.
 inline bool fits(const Deck& deck, int ranks) {
   try {
-    check_deck(deck, {.ranks = ranks, .built = true});
+    check_deck(deck, {.ranks = ranks});
     return true;
   } catch (const Error&) {
     return false;

@@ -10,6 +10,8 @@
 
 #include "data_files.hpp"
 #include "llmtrain/data/sidecar.hpp"
+#include "llmtrain/data/source_dataset.hpp"
+#include "llmtrain/data/training_data.hpp"
 
 using namespace llmtrain;
 
@@ -189,10 +191,11 @@ TEST_CASE("sizes and seeds of train and valid") {
   CHECK(opened.valid[0].dataset->samples() >= 24);
   // The two parts share no sequence.
   std::set<std::int64_t> train;
-  for (std::int64_t i = 0; i < opened.train->index().sequences().size(); ++i)
-    train.insert(opened.train->index().sequences()[i]);
+  for (std::int64_t i = 0; i < opened.train->samples(); ++i) {
+    for (const SamplePiece& piece : opened.train->pieces(i)) train.insert(piece.sequence);
+  }
   CHECK(train == std::set<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7});
-  CHECK(opened.valid[0].dataset->index().sequences()[0] >= 8);
+  CHECK(opened.valid[0].dataset->pieces(0).front().sequence >= 8);
 
   // valid's order depends on neither run.steps nor eval_every
   data.eval_every = 1;
@@ -263,10 +266,9 @@ TEST_CASE("data.valid takes the place of the split") {
   DataConfig data = data_of(folder / "train", "nonsense");
   data.valid = {{folder / "valid", 0}};
   const auto opened = open_training_data(data, run_of(1), 4, 2, 1000);
-  CHECK(opened.train->index().sequences().size() % 2 == 0);
   REQUIRE(opened.valid.size() == 1);
   CHECK(opened.valid[0].name == "valid");
-  CHECK(opened.valid[0].dataset->source().prefix() == folder / "valid");
+  CHECK(opened.valid[0].dataset->pieces(0).front().prefix == folder / "valid");
 
   // Several sets: each whole, in the deck's order, by the last part of the prefix where that tells them apart.
   std::filesystem::create_directory(folder / "b");
@@ -277,7 +279,7 @@ TEST_CASE("data.valid takes the place of the split") {
   CHECK(several[0].name == folder / "b/valid");
   CHECK(several[1].name == "train");
   CHECK(several[2].name == folder / "valid");
-  CHECK(several[0].dataset->source().tokens() == 40);
+  CHECK(several[0].dataset->pieces(0).front().prefix == folder / "b/valid");
   data.valid = {{folder / "tiny", 0}};
   CHECK_FAILS(open_training_data(data, run_of(1), 4, 2, 1000), 65, "tiny");
   data.valid = {{folder / "none", 0}};
@@ -290,14 +292,6 @@ TEST_CASE("what a deck asks wrongly is said before any file is opened") {
   data.split = "98,2,0";
   CHECK_FAILS(open_training_data(data, run_of(std::int64_t{1} << 62), 4, 4, 1000), 78, "run.steps");
   CHECK_FAILS(open_training_data(data, run_of(1), 4, 2, 1000), 66, "/does/not/exist.idx");
-  data.order = SampleOrder::shuffled;
-  CHECK_FAILS(open_training_data(data, run_of(1), 4, 2, 1000), 78, "data.order");
-  data = data_of("a");
-  data.train.push_back({"b", 0});
-  CHECK_FAILS(open_training_data(data, run_of(1), 4, 2, 1000), 78, "blends");
-  data = data_of("a");
-  data.document_mask = true;
-  CHECK_FAILS(open_training_data(data, run_of(1), 4, 2, 1000), 78, "document_mask");
   data.train.clear();
   CHECK_FAILS(open_training_data(data, run_of(1), 4, 2, 1000), 78, "data.train");
 }
@@ -309,4 +303,34 @@ TEST_CASE("an index that changes while in use is an error") {
   Loader loader(train, {2, 4, 2, 0, 1, 1000});
   std::filesystem::resize_file(folder / "set.idx", 40);
   CHECK_FAILS(loader.load(1, 0), 65, "set.idx has 40 bytes");
+}
+
+TEST_CASE("document masks: where each token's document begins, and positions that restart there") {
+  const TestFolder folder;
+  write_set(folder / "set", {3, 0, 5, 1, 9, 2});
+  const auto source = std::make_shared<const IndexedDataset>(folder / "set");
+  const auto dataset = std::make_shared<const SourceDataset>(source, SequenceRange{0, 6}, 6, 9, 5);
+  LoaderShape shape{3, 6, 3, 0, 1, 1000};
+  shape.document_mask = true;
+  Loader loader(dataset, shape);
+  Loader without(dataset, {3, 6, 3, 0, 1, 1000});
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    const MicroBatch batch = loader.load(step, 0);
+    const MicroBatch plain = without.load(step, 0);
+    CHECK(std::equal(batch.tokens.begin(), batch.tokens.end(), plain.tokens.begin()));
+    CHECK(plain.starts.empty());
+    REQUIRE(batch.starts.size() == 18);
+    for (std::size_t row = 0; row < 3; ++row) {
+      std::size_t at = row * 6;
+      for (const SamplePiece& piece : dataset->pieces((step - 1) * 3 + static_cast<std::int64_t>(row))) {
+        const std::size_t begin = at;
+        for (std::int64_t k = 0; k < piece.tokens && at < row * 6 + 6; ++k, ++at) {
+          CHECK(batch.starts[at] == static_cast<std::int32_t>(begin - row * 6));
+          CHECK(batch.positions[at] == static_cast<std::int32_t>(at - begin));
+          CHECK(plain.positions[at] == static_cast<std::int32_t>(at - row * 6));
+        }
+      }
+      CHECK(at == row * 6 + 6);
+    }
+  }
 }

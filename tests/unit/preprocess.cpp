@@ -4,49 +4,14 @@
 
 #include <doctest/doctest.h>
 
-#include "data_files.hpp"
 #include "llmtrain/data/sidecar.hpp"
 #include "llmtrain/tools/json_lines.hpp"
+#include "preprocess_case.hpp"
 
 using namespace llmtrain;
 
-namespace {
-
-struct Case {
-  TestFolder folder;
-  std::string input = folder / "in.jsonl";
-
-  int run(const std::string& lines, const std::vector<std::string>& options = {}) const {
-    write_file(input, lines);
-    std::vector<std::string> args = {"--input", input, "--output-prefix", folder / "out", "--tokenizer", "bytes"};
-    args.insert(args.end(), options.begin(), options.end());
-    return tool_preprocess(MpiComm{}, args);
-  }
-
-  /// The sequences of a key, as text; '$' for the end of a document.
-  std::vector<std::string> sequences(const std::string& key = "text") const {
-    const IndexedDataset set(folder / ("out_" + key + "_document"));
-    std::vector<std::string> texts;
-    std::int64_t tokens = 0;
-    for (std::int64_t i = 0; i < set.sequences(); ++i) {
-      std::vector<std::int32_t> ids(static_cast<std::size_t>(set.length(i)));
-      set.read(i, 0, ids);
-      std::string text;
-      for (const std::int32_t id : ids) text.push_back(id == 256 ? '$' : static_cast<char>(id));
-      texts.push_back(text);
-      tokens += set.length(i);
-    }
-    CHECK(tokens == set.tokens());
-    return texts;
-  }
-};
-
-using Texts = std::vector<std::string>;
-
-}  // namespace
-
 TEST_CASE("lines become documents, with and without the end of document") {
-  const Case test;
+  const PreprocessCase test;
   CHECK(test.run("{\"text\": \"one\"}\n\n  \t\r\n{\"id\": 7, \"text\": \"zw\\u00f6lf \\n\"}\r\n{\"text\":\"last\"}") ==
         0);
   CHECK(test.sequences() == Texts{"one", "zw\xC3\xB6lf \n", "last"});
@@ -68,7 +33,7 @@ TEST_CASE("lines become documents, with and without the end of document") {
 }
 
 TEST_CASE("empty documents: an entry, no sequence, no end of document, at any place") {
-  const Case test;
+  const PreprocessCase test;
   for (const std::size_t place : {0, 1, 2}) {
     std::string lines;
     for (std::size_t i = 0; i < 3; ++i) lines += i == place ? "{\"text\":\"\"}\n" : "{\"text\":\"x\"}\n";
@@ -86,7 +51,7 @@ TEST_CASE("empty documents: an entry, no sequence, no end of document, at any pl
 }
 
 TEST_CASE("only a line feed ends a line") {
-  const Case test;
+  const PreprocessCase test;
   // U+2028, U+2029, U+0085, and escaped vertical tab and form feed
   test.run(
       "{\"text\":\"a\xE2\x80\xA8"
@@ -100,7 +65,7 @@ TEST_CASE("only a line feed ends a line") {
 }
 
 TEST_CASE("repeated keys: the last one counts; fields that are not read may hold anything that is JSON") {
-  const Case test;
+  const PreprocessCase test;
   test.run(
       "{\"text\":\"first\", \"text\":\"second\", \"te\\u0078t\":\"third\"}\n"
       "{\"n\":null, \"text\":\"a\", \"x\":[1,{\"text\":\"inner\"},-0.5e+10], \"big\":123456789012345678901234567890}\n"
@@ -110,17 +75,17 @@ TEST_CASE("repeated keys: the last one counts; fields that are not read may hold
 }
 
 TEST_CASE("two keys make two sets; a failure in the second leaves neither") {
-  const Case test;
+  const PreprocessCase test;
   test.run("{\"b\":\"bee\", \"a\":\"\"}\n{\"a\":\"ay\", \"b\":\"b\"}\n", {"--json-keys", "a,b"});
   CHECK(test.sequences("a") == Texts{"ay"});
   CHECK(test.sequences("b") == Texts{"bee", "b"});
-  const Case other;
+  const PreprocessCase other;
   CHECK_FAILS(other.run("{\"b\":\"bee\", \"a\":\"ay\"}\n{\"a\":\"ay\"}\n", {"--json-keys", "a,b"}), 65, "in.jsonl:2");
   CHECK(other.folder.names() == Texts{"in.jsonl"});
 }
 
 TEST_CASE("a malformed line is named by file, line and byte, and nothing is left") {
-  const Case test;
+  const PreprocessCase test;
   const std::string good = "{\"text\":\"ok\"}\n";  // 14 bytes
   const auto refuse = [&](const std::string& line, const std::string& part) {
     CAPTURE(line);
@@ -166,26 +131,26 @@ TEST_CASE("a malformed line is named by file, line and byte, and nothing is left
 }
 
 TEST_CASE("bytes that are not UTF-8 are found to the byte") {
-  const Case test;
+  const PreprocessCase test;
   for (const std::string bad :
        {"\xFF\xFE\x80", "\xC0\xAF", "\xED\xA0\x80", "\xE2\x82", "\xF4\x90\x80\x80", "\x80", "\xF0\x8F\xBF\xBF"}) {
     CAPTURE(bad);
     CHECK_FAILS(test.run("{\"text\":\"\xC3\xA9\"}\n{\"text\":\"\xE2\x82\xAC" + bad + "\"}\n"), 65,
                 "in.jsonl:2: byte 26: bytes that are not UTF-8");
   }
-  CHECK(first_invalid_utf8("a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80") == 10);
+  CHECK(find_bad_text("a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80").at == std::string_view::npos);
 }
 
 TEST_CASE("lines of any length up to the cap, wherever buffers end") {
   const std::size_t buffer = std::size_t{4} << 20;
   const std::string frame = "{\"text\":\"\"}";
   for (const std::size_t bytes : {buffer - 65, buffer - 64, buffer - 63, buffer - 1, buffer, buffer + 1, 5 * buffer}) {
-    const Case test;
+    const PreprocessCase test;
     const std::string text(bytes - frame.size(), 'x');
     test.run("{\"text\":\"a\"}\n{\"text\":\"" + text + "\"}\n{\"text\":\"z\"}\n");
     CHECK(test.sequences() == Texts{"a", text, "z"});
   }
-  const Case test;
+  const PreprocessCase test;
   CHECK(test.run("{\"text\":\"123456789\"}\n", {"--max-line-bytes", "20"}) == 0);
   CHECK_FAILS(test.run("\n{\"text\":\"1234567890\"}\n", {"--max-line-bytes", "20"}), 65,
               "in.jsonl:2: the line at byte 1");
@@ -193,14 +158,14 @@ TEST_CASE("lines of any length up to the cap, wherever buffers end") {
 }
 
 TEST_CASE("several inputs are one set") {
-  const Case test;
+  const PreprocessCase test;
   write_file(test.folder / "more", "{\"text\":\"m\"}");
   test.run("{\"text\":\"a\"}", {"--input", test.folder / "more"});
   CHECK(test.sequences() == Texts{"a", "m"});
 }
 
 TEST_CASE("wrong command lines, inputs and outputs") {
-  const Case test;
+  const PreprocessCase test;
   write_file(test.input, "{\"text\":\"a\"}\n");
   const auto call = [&](const std::vector<std::string>& args) { return [args] { tool_preprocess(MpiComm{}, args); }; };
   const auto fails = [&](std::vector<std::string> args, const std::string& code, const std::string& part) {

@@ -93,7 +93,7 @@ TEST_CASE("safetensors: what the format allows is read") {
         R"({"z":)" + tensor("BOOL", "[4]", "[0,4]") + R"(,"a":)" + tensor("F32", "[]", "[4,8]") + "}",
         R"({"b":)" + tensor("F4", "[2,4]", "[4,8]") + R"(,"e":)" + tensor("I64", "[0]", "[4,4]") + R"(,"a":)" +
             tensor("F16", "[2]", "[0,4]") + "}",
-        R"({"a":{"new":1,"dtype":"U8","shape":[8],"data_offsets":[0,8]}})"}) {
+        std::string(R"({"a":{"new":1,"dtype":"U8","shape":[8],"data_offsets":[0,8]}})")}) {
     CAPTURE(header);
     const bool has_data = header.find('8') != std::string::npos;
     CHECK(refusal(file_of(header, has_data ? 8 : 0)) == "");

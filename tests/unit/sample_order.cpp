@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "data_files.hpp"
-#include "llmtrain/data/dataset.hpp"
 #include "llmtrain/data/numpy_random.hpp"
+#include "llmtrain/data/source_dataset.hpp"
 
 using namespace llmtrain;
 
@@ -132,7 +132,7 @@ TEST_CASE("a sample is the stream's tokens, and neighbours share exactly one") {
   const TestFolder folder;
   write_set(folder / "a", {5, 3, 0, 9, 4});
   const auto source = std::make_shared<const IndexedDataset>(folder / "a");
-  const Dataset dataset(source, {0, 5}, 4, 5, 3);
+  const SourceDataset dataset(source, {0, 5}, 4, 5, 3);
   // Stream order is that of the document index; tokens count up over the set.
   std::vector<std::int32_t> stream;
   for (std::int64_t i = 0; i < dataset.index().sequences().size(); ++i) {

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Numbers and lines as text for people and for files; nothing here depends on the process's locale.
+/// Numbers as text for people and for files; nothing here depends on the process's locale.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <string_view>
-#include <vector>
 
 namespace llmtrain {
 
@@ -26,8 +24,5 @@ std::string grouped(std::int64_t value);
 
 /// H:MM:SS, rounded to seconds: "0:01:23", "125:00:00"; "-:--:--" for a negative or non-finite time.
 std::string duration(double seconds);
-
-/// Lines of at most `width` bytes, broken at spaces; a longer word stands alone.
-std::vector<std::string> wrapped(std::string_view text, std::size_t width);
 
 }  // namespace llmtrain

@@ -15,9 +15,8 @@ namespace llmtrain {
 
 /// Which rules parse_deck applies beyond those of single keys and check_values.
 struct DeckChecks {
-  int ranks = 0;       ///< check_ranks for so many ranks; 0: unknown
-  bool built = false;  ///< refuse what this version cannot run yet (check_built)
-  bool data = false;   ///< data.train must name a dataset (check_data)
+  int ranks = 0;      ///< check_ranks for so many ranks; 0: unknown
+  bool data = false;  ///< data.train must name a dataset (check_data)
 };
 
 /// Rules that need no number of ranks.
@@ -28,9 +27,6 @@ void check_ranks(const Deck& deck, int ranks, const DeckOrigin& origin, Findings
 
 /// What training needs of `data` beyond its ranges.
 void check_data(const Deck& deck, const DeckOrigin& origin, Findings& findings);
-
-/// Keys that are understood but whose feature is not built yet; ranks 0: unknown.
-void check_built(const Deck& deck, int ranks, const DeckOrigin& origin, Findings& findings);
 
 /// check_values, and the rules that `checks` asks for.
 void check_deck(const Deck& deck, const DeckChecks& checks, const DeckOrigin& origin, Findings& findings);

@@ -2,7 +2,6 @@
 /// A Deck as YAML text: canonical, with comments, or reduced to what names a run.
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 
@@ -23,16 +22,6 @@ std::string to_yaml(const Deck& deck, DumpFor use = DumpFor::run);
 
 /// The same with meaning, range and unit of every key as comments.
 std::string to_commented_yaml(const Deck& deck);
-
-/// A value as YAML flow text, and where it comes from ("" = not said).
-struct NotedValue {
-  std::string value;
-  std::string note;
-};
-using NotedValues = std::map<std::string, NotedValue, std::less<>>;  ///< by full name of the key
-
-/// Only these keys, in the order of the deck, each with its note as a comment.
-std::string to_noted_yaml(const NotedValues& values);
 
 /// `text` as a YAML scalar that reads back as this text: bare where that is safe, else in double quotes.
 std::string quote_yaml(std::string_view text);

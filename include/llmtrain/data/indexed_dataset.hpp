@@ -37,12 +37,21 @@ struct IndexView {
 /// and offset lies inside the .bin file. Throws Error(bad_input) with `name`, the byte offset and the value at fault.
 IndexView parse_index(std::span<const std::byte> bytes, std::int64_t bin_bytes, const std::string& name);
 
+/// Place of a token: a position in some order of the sequences, and token of that sequence.
+struct StreamPlace {
+  std::int64_t position = 0;
+  std::int64_t offset = 0;
+  bool operator==(const StreamPlace&) const = default;
+};
+
 /// An open dataset. The index is mapped (one copy a node); tokens are read by position, not mapped, so that a .bin file
 /// that shrinks or fails while in use is an Error and not a SIGBUS. Reads are thread-safe.
 class IndexedDataset {
  public:
   /// Opens PREFIX.idx and PREFIX.bin. Throws Error(missing_input or bad_input).
   explicit IndexedDataset(const std::string& prefix);
+  /// The same of a pair whose files are named otherwise; `prefix` is for messages.
+  IndexedDataset(const std::string& prefix, const std::string& index, const std::string& tokens);
 
   const std::string& prefix() const { return prefix_; }
   TokenType type() const { return view_.type; }
@@ -50,13 +59,24 @@ class IndexedDataset {
   std::int64_t documents() const { return view_.document_bounds - 1; }
   std::int64_t tokens() const { return view_.tokens; }
 
+  /// Token of the .bin file at which a sequence begins; of sequences() the end.
+  std::int64_t first_token(std::int64_t sequence) const {
+    return sequence == view_.sequences ? view_.tokens
+                                       : entry<std::int64_t>(view_.offsets, sequence) / size_of(view_.type);
+  }
+  /// The sequence that holds token `token` of the .bin file, and where in it.
+  StreamPlace place_of(std::int64_t token) const;
   /// Tokens of a sequence.
   std::int64_t length(std::int64_t sequence) const { return entry<std::int32_t>(view_.lengths, sequence); }
+  /// The first sequence of a document; of documents() the end.
+  std::int64_t first_sequence(std::int64_t document) const { return entry<std::int64_t>(view_.documents, document); }
   /// The document that holds a sequence.
   std::int64_t document_of(std::int64_t sequence) const;
   /// Copies tokens [offset, offset + out.size()) of a sequence, widened, not checked against a vocabulary. Throws
   /// Error(bad_input or io_error) if the file no longer holds them.
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const;
+  /// The same for tokens [token, token + out.size()) of the .bin file.
+  void read_tokens(std::int64_t token, std::span<std::int32_t> out) const;
   /// Digest of the index and of samples of the tokens: it changes with documents added, removed or reordered. Reads the
   /// whole index.
   std::string fingerprint() const;

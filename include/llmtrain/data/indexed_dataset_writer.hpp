@@ -22,16 +22,22 @@ class IndexedDatasetWriter {
  public:
   /// Throws Error(cannot_create).
   IndexedDatasetWriter(const std::string& prefix, std::int64_t vocab);
+  /// For any id that the type holds.
+  IndexedDatasetWriter(const std::string& prefix, TokenType type);
 
   /// Throws Error(bad_input) for an id outside [0, vocab) or a sequence of 2^31 tokens or more, Error(io_error) if a
   /// write fails.
   void add_sequence(std::span<const std::int32_t> tokens);
   void end_document();
+  /// Appends all sequences and documents of another set, its ids as wide as they are here. Throws what add_sequence throws,
+  /// and Error(bad_input) if the set changes while it is read.
+  void append(const IndexedDataset& other);
 
   /// Completes the contents of both files. Throws Error(io_error).
   void finish();
   /// The .bin and the .idx file, in the order in which they are to be published.
   std::array<OutputFile*, 2> files() { return {&tokens_, &index_}; }
+  TokenType type() const { return type_; }
 
   std::int64_t sequences() const { return sequences_; }
   std::int64_t documents() const { return documents_; }
@@ -39,6 +45,8 @@ class IndexedDatasetWriter {
   std::int32_t max_token() const { return max_token_; }  ///< -1 if there is no token
 
  private:
+  IndexedDatasetWriter(const std::string& prefix, TokenType type, std::int64_t vocab);
+  void write_tokens(std::span<const std::int32_t> tokens);
   void append_offsets();
   void append_documents();
 

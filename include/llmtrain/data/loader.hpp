@@ -22,6 +22,7 @@ struct LoaderShape {
   int data_size = 1;
   std::int64_t vocab = 0;                ///< true vocabulary: ids are checked against it
   std::int32_t masked_token = no_token;  ///< the target after this id has no weight (data.mask_eod)
+  bool document_mask = false;            ///< documents do not see each other (data.document_mask)
 
   static constexpr std::int32_t no_token = -1;
 };
@@ -30,10 +31,11 @@ struct LoaderShape {
 struct MicroBatch {
   std::span<const std::int32_t> tokens;
   std::span<const std::int32_t> targets;    ///< the token after each
-  std::span<const std::int32_t> positions;  ///< 0 to seq_len - 1 in every sequence
+  std::span<const std::int32_t> positions;  ///< 0 to seq_len - 1 in every sequence; with a document mask, in a document
   std::span<const std::int32_t> order;      ///< the stable permutation that sorts `tokens` by id
   std::span<const float> weights;           ///< of each target in the loss: 1, or 0 where the token is the masked one
-  std::span<const std::int32_t> starts;     ///< first token of each document; empty: no document mask
+  /// Place in its sequence of the first token of each token's document; empty: no document mask.
+  std::span<const std::int32_t> starts;
   std::int64_t step = 0;
   std::span<const std::int64_t> samples;  ///< [micro_batch]: number of each row in the run, not counted round
 };
@@ -58,6 +60,7 @@ class Loader {
     std::vector<std::int32_t> tokens, targets, order;  // each [micro_batch * seq_len]
     std::vector<std::int64_t> samples;                 // [micro_batch]
     std::vector<float> weights;                        // [micro_batch * seq_len]
+    std::vector<std::int32_t> positions, starts;       // the same, only with a document mask
   };
   void check_ids(std::int64_t sample) const;
   void sort(Buffer& buffer);
@@ -66,9 +69,10 @@ class Loader {
   LoaderShape shape_;
   std::array<Buffer, 2> buffers_;
   std::size_t current_ = 0;
-  std::vector<std::int32_t> row_;        // [seq_len + 1]
-  std::vector<std::int32_t> places_;     // [vocab], of the counting sort
-  std::vector<std::int32_t> positions_;  // [micro_batch * seq_len], the same for every micro-batch
+  std::vector<std::int32_t> row_;     // [seq_len + 1]
+  std::vector<std::int32_t> places_;  // [vocab], of the counting sort
+  std::vector<std::int32_t>
+      positions_;  // [micro_batch * seq_len], without a document mask the same for every micro-batch
 };
 
 }  // namespace llmtrain

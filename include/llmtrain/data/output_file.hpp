@@ -22,6 +22,7 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   const std::string& path() const { return path_; }
+  const std::string& temporary() const { return temporary_; }  ///< where it is until it is published
   std::int64_t size() const { return flushed_ + static_cast<std::int64_t>(buffer_.size()); }  ///< bytes written so far
 
   // Each throws Error(io_error), on a full disk for instance.

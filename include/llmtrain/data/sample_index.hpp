@@ -38,13 +38,6 @@ class CompactIndex {
   std::variant<std::vector<std::uint32_t>, std::vector<std::int64_t>> values;
 };
 
-/// Place of a token: position in the document index, and token of that sequence.
-struct StreamPlace {
-  std::int64_t position = 0;
-  std::int64_t offset = 0;
-  bool operator==(const StreamPlace&) const = default;
-};
-
 /// The order of one dataset and split.
 class SampleIndex {
  public:
@@ -60,11 +53,16 @@ class SampleIndex {
   const CompactIndex& sequences() const { return sequences_; }
   /// Sample i is the shuffle()[i]-th of the stream: the shuffle index.
   const CompactIndex& shuffle() const { return shuffle_; }
-  /// Place of token `token` of the stream; of token j seq_len it is row j of the sample index.
+  /// Place of token `token` of the stream, position in the document index; of token j seq_len it is row j of the sample
+  /// index.
   StreamPlace place(std::int64_t token) const;
+  /// Place of the first token of a sample.
+  StreamPlace begin(std::int64_t sample) const { return place(shuffle_[sample] * seq_len_); }
+  std::int64_t sequence(std::int64_t position) const { return sequences_[position]; }
 
  private:
   const IndexedDataset* data_;
+  std::int64_t seq_len_;
   SamplePlan plan_;
   CompactIndex sequences_;
   CompactIndex shuffle_;

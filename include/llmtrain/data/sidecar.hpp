@@ -15,7 +15,10 @@ struct Sidecar {
   std::string key;        ///< of the text in each line
   std::string tokenizer;  ///< its digest
   std::int64_t vocab = 0;
-  std::int64_t eod = -1;  ///< appended to each document that is not empty; -1: none
+  std::int64_t eod = -1;           ///< appended to each document that is not empty; -1: none
+  std::string bad_text = "error";  ///< what became of lines that are not Unicode
+  std::int64_t replaced_lines = 0;
+  std::int64_t skipped_lines = 0;
   std::int64_t documents = 0;
   std::int64_t empty_documents = 0;  ///< an entry in the document index, no sequence
   std::int64_t repeated_keys = 0;    ///< lines in which the key stood more than once; the last one was taken

@@ -12,8 +12,8 @@
 
 #include "llmtrain/checkpoint/loader.hpp"
 #include "llmtrain/config/check.hpp"
-#include "llmtrain/data/dataset.hpp"
 #include "llmtrain/data/loader.hpp"
+#include "llmtrain/data/training_data.hpp"
 #include "llmtrain/driver/run_lock.hpp"
 #include "llmtrain/driver/step.hpp"
 #include "llmtrain/tokenizer/tokenizer.hpp"

@@ -76,6 +76,7 @@ class Parts {
   struct BatchSlots {
     Slot tokens, targets, weights, positions, order;
     Slot samples;  ///< only with dropout
+    Slot starts;   ///< only with document masks
   };
   /// Everything in the plan that is no module's own.
   struct Requests {

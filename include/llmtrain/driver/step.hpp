@@ -20,12 +20,6 @@ void run_step(Parts& parts, const StepInputs& inputs, const LoadBatch& load, Tim
 /// Forward and backward of a step without update: accumulators hold the reduced gradient of the summed loss.
 void run_gradients(Parts& parts, const LoadBatch& load, Timers& timers);
 
-// What both are made of, for those who look at a step action by action.
-void begin_gradients(Parts& parts);
-void run_action(Parts& parts, const Action& action, const LoadBatch& load, Timers& timers);
-void finish_gradients(Parts& parts, Timers& timers);
-void update_weights(Parts& parts, const StepInputs& inputs, Timers& timers);
-
 /// Adds loss and tokens of `micro_batches` micro-batches over all ranks into parts.totals.
 void run_evaluation(Parts& parts, std::int64_t micro_batches, const LoadBatch& load);
 

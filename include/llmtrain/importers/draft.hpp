@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "llmtrain/config/dump.hpp"
+#include "llmtrain/config/noted_yaml.hpp"
 
 namespace llmtrain {
 

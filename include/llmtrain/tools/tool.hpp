@@ -47,6 +47,7 @@ bool is_first_of_job();
 // One function a subcommand.
 int tool_train(const MpiComm& world, Arguments arguments);  // `llmtrain DECK`: not in the table
 int tool_preprocess(const MpiComm& world, Arguments arguments);
+int tool_data(const MpiComm& world, Arguments arguments);
 int tool_plan(const MpiComm& world, Arguments arguments);
 int tool_calibrate(const MpiComm& world, Arguments arguments);
 int tool_verify(const MpiComm& world, Arguments arguments);

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Shares of sets, and whose turn it is.
+#include "llmtrain/data/blend.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "llmtrain/base/digest.hpp"
+#include "llmtrain/base/error.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+constexpr double surplus = 0.005;  // Megatron's mid_level_dataset_surplus
+constexpr std::int64_t mark_every = 1024;
+constexpr std::size_t most_sets = std::numeric_limits<std::int16_t>::max();  // Megatron's limit too
+
+/// numpy's sum: below eight numbers one after the other, up to 128 in eight interleaved sums, else by halves.
+double numpy_sum(std::span<const double> values) {
+  const std::size_t n = values.size();
+  if (n < 8) return std::accumulate(values.begin(), values.end(), 0.0);
+  if (n <= 128) {
+    double r[8];
+    std::copy_n(values.begin(), 8, r);
+    std::size_t i = 8;
+    for (; i + 8 <= n; i += 8) {
+      for (std::size_t k = 0; k < 8; ++k) r[k] += values[i + k];
+    }
+    const double sum = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
+    return std::accumulate(values.begin() + static_cast<std::ptrdiff_t>(i), values.end(), sum);
+  }
+  const std::size_t half = n / 2 - n / 2 % 8;
+  return numpy_sum(values.first(half)) + numpy_sum(values.subspan(half));
+}
+
+std::int64_t to_count(double value) {
+  require(value < 0x1p62, ExitCode::configuration,
+          "data.train: a blend of {:.3g} samples is more than 2^62; lower run.steps or data.samples", value);
+  return static_cast<std::int64_t>(value);
+}
+
+}  // namespace
+
+std::vector<double> normalised(std::span<const double> weights) {
+  const double sum = numpy_sum(weights);
+  std::vector<double> shares(weights.begin(), weights.end());
+  for (double& share : shares) share /= sum;
+  return shares;
+}
+
+std::int64_t samples_to_use(std::int64_t size, double weight) {
+  return to_count(std::ceil(static_cast<double>(size) * weight));
+}
+
+std::int64_t samples_to_build(std::int64_t size, double weight) {
+  return to_count(std::ceil(std::ceil(static_cast<double>(size) * weight) * (1 + surplus)));
+}
+
+BlendIndex::BlendIndex(std::span<const double> weights, std::int64_t size)
+    : sets_in_all_(weights.size()), sets_(static_cast<std::size_t>(size)), drawn_(weights.size()) {
+  require(weights.size() <= most_sets, ExitCode::configuration,
+          "data.train: {} sets are too many; a blend has at most {}", weights.size(), most_sets);
+  const std::vector<double> shares = normalised(weights);
+  for (std::int64_t i = 0; i < size; ++i) {
+    if (i % mark_every == 0) marks_.insert(marks_.end(), drawn_.begin(), drawn_.end());
+    const auto turn = static_cast<double>(std::max<std::int64_t>(i, 1));
+    std::size_t chosen = 0;
+    double furthest = std::numeric_limits<double>::lowest();
+    for (std::size_t k = 0; k < shares.size(); ++k) {
+      const double below = shares[k] * turn - static_cast<double>(drawn_[k]);
+      if (below > furthest) {
+        furthest = below;
+        chosen = k;
+      }
+    }
+    sets_[static_cast<std::size_t>(i)] = static_cast<std::uint16_t>(chosen);
+    ++drawn_[chosen];
+  }
+}
+
+BlendPlace BlendIndex::operator[](std::int64_t i) const {
+  const std::uint16_t set = sets_[static_cast<std::size_t>(i)];
+  const std::int64_t mark = i / mark_every;
+  const auto before = std::count(sets_.begin() + mark * mark_every, sets_.begin() + i, set);
+  return {set, marks_[static_cast<std::size_t>(mark) * sets_in_all_ + set] + before};
+}
+
+ShuffledBlend::ShuffledBlend(std::span<const std::int64_t> drawn, std::int64_t seed)
+    : ends_(drawn.size()),
+      // A stream that no set's epochs use.
+      permutation_(std::accumulate(drawn.begin(), drawn.end(), std::int64_t{0}), static_cast<std::uint64_t>(seed),
+                   std::numeric_limits<std::uint64_t>::max()) {
+  std::partial_sum(drawn.begin(), drawn.end(), ends_.begin());
+}
+
+BlendPlace ShuffledBlend::operator[](std::int64_t i) const {
+  const std::int64_t number = permutation_(i);
+  const auto end = std::upper_bound(ends_.begin(), ends_.end(), number);
+  return {end - ends_.begin(), end == ends_.begin() ? number : number - *(end - 1)};
+}
+
+BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const Dataset>> sets, Order order)
+    : sets_(std::move(sets)), order_(std::move(order)) {
+  LLMTRAIN_CHECK(!sets_.empty());
+}
+
+std::int64_t BlendedDataset::samples() const {
+  return std::visit([](const auto& order) { return order.size(); }, order_);
+}
+
+BlendPlace BlendedDataset::place(std::int64_t index) const {
+  LLMTRAIN_CHECK(index >= 0 && index < samples());
+  BlendPlace place = std::visit([index](const auto& order) { return order[index]; }, order_);
+  place.sample %= set(place.set).samples();
+  return place;
+}
+
+void BlendedDataset::sample(std::int64_t index, std::span<std::int32_t> out, std::span<std::int32_t> starts) const {
+  const BlendPlace at = place(index);
+  set(at.set).sample(at.sample, out, starts);
+}
+
+std::vector<SamplePiece> BlendedDataset::pieces(std::int64_t index) const {
+  const BlendPlace at = place(index);
+  return set(at.set).pieces(at.sample);
+}
+
+std::string BlendedDataset::fingerprint() const {
+  Digest digest;
+  for (const auto& set : sets_) {
+    const std::string one = set->fingerprint();
+    digest.add(one.data(), one.size());
+  }
+  return digest.hex();
+}
+
+}  // namespace llmtrain
