@@ -91,13 +91,14 @@ std::optional<Options> read_options(Arguments arguments, bool prints) {
   described.add_options()            //
       ("help,h", "print this page")  //
       ("input", po::value(&options.inputs)->multitoken()->composing()->value_name("FILE..."),
-       "JSON lines, also gzip or Zstandard, or patterns of names, read in this order")                             //
-      ("output-prefix", po::value(&options.prefix)->value_name("P"), "first part of the output names")             //
-      ("tokenizer", po::value(&options.tokenizer_text), "as data.tokenizer: bytes (byte b is id b), its file or folder, or {file: F, ...}")  //
+       "JSON lines, also gzip or Zstandard, or patterns of names, read in this order")                  //
+      ("output-prefix", po::value(&options.prefix)->value_name("P"), "first part of the output names")  //
+      ("tokenizer", po::value(&options.tokenizer_text),
+       "as data.tokenizer: bytes (byte b is id b), its file or folder, or {file: F, ...}")  //
       ("json-keys", po::value(&options.keys_text)->default_value(options.keys_text),
        "keys of the text, separated by commas; each makes a set of its own")                                 //
       ("append-eod", po::bool_switch(&options.append_eod), "end each document with the end-of-document id")  //
-      ("eod", po::value(&options.eod)->value_name("TEXT"), "the token that ends a document")       //
+      ("eod", po::value(&options.eod)->value_name("TEXT"), "the token that ends a document")                 //
       ("bad-text", po::value(&options.bad_text)->default_value(options.bad_text),
        "lines that are not UTF-8 or hold half a surrogate pair: error, replace (by U+FFFD) or skip")  //
       ("threads", po::value(&options.threads)->default_value(options.threads),
