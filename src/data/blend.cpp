@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "llmtrain/base/digest.hpp"
 #include "llmtrain/base/error.hpp"
 
 namespace llmtrain {
@@ -126,6 +127,15 @@ void BlendedDataset::sample(std::int64_t index, std::span<std::int32_t> out, std
 std::vector<SamplePiece> BlendedDataset::pieces(std::int64_t index) const {
   const BlendPlace at = place(index);
   return set(at.set).pieces(at.sample);
+}
+
+std::string BlendedDataset::fingerprint() const {
+  Digest digest;
+  for (const auto& set : sets_) {
+    const std::string one = set->fingerprint();
+    digest.add(one.data(), one.size());
+  }
+  return digest.hex();
 }
 
 }  // namespace llmtrain

@@ -84,7 +84,7 @@ void find_resume_point(Launch& out, bool samples_given) {
 void identify(Launch& out) {
   agree_on_root(out.place.world, [&] {
     out.identity["tokenizer"] = out.tokenizer->digest();
-    out.identity["data"] = out.data.train->source().fingerprint();
+    out.identity["data"] = out.data.train->fingerprint();
     if (!out.resumed) return;
     const std::string name = out.resumed->checkpoint.folder.string();
     for (const auto& [what, key] : {std::pair{"tokenizer", "data.tokenizer"}, std::pair{"data", "data.train"}}) {

@@ -168,9 +168,7 @@ int data_dump(const DataRequest& request) {
   const IndexedDataset set(request.words.front());
   std::unique_ptr<Tokenizer> tokenizer;
   if (!request.tokenizer.empty()) {
-    TokenizerConfig config;
-    config.file = request.tokenizer;
-    tokenizer = make_tokenizer(config);
+    tokenizer = make_tokenizer(parse_tokenizer(request.tokenizer));
   }
   require(request.document < set.documents(), ExitCode::usage, "data dump --document {}: {} has {}, numbered from 0",
           request.document, set.prefix(), set.documents());

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -15,12 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include <boost/program_options.hpp>
-
 #include "llmtrain/base/agree.hpp"
 #include "llmtrain/base/clock.hpp"
 #include "llmtrain/base/error.hpp"
-#include "llmtrain/base/mpi_maximum.hpp"
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/data/indexed_dataset_writer.hpp"
@@ -28,101 +24,12 @@
 #include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/tokenizer/tokenizer.hpp"
 #include "llmtrain/tools/encode_pipeline.hpp"
-#include "llmtrain/tools/options.hpp"
 #include "llmtrain/tools/tool.hpp"
+#include "preprocess_options.hpp"
+#include "preprocess_rounds.hpp"
 
 namespace llmtrain {
 namespace {
-
-namespace po = boost::program_options;
-
-constexpr std::int64_t largest_line = std::int64_t{1} << 31;
-constexpr std::int64_t most_threads = 1024;
-
-struct Options {
-  std::vector<std::string> inputs;
-  std::string prefix;
-  TokenizerConfig tokenizer;
-  std::string tokenizer_text;
-  std::string eod;
-  std::string keys_text = "text";
-  std::vector<std::string> keys;
-  bool append_eod = false;
-  std::string bad_text = "error";
-  std::int64_t max_line_bytes = std::int64_t{256} << 20;
-  std::int64_t threads = 0;
-};
-
-constexpr char explanation[] =
-    "\nTurns JSON lines (one object a line) into the token files that data.train names:\n"
-    "P_KEY_document.bin, .idx and .json for each key. Each line is one document; an empty\n"
-    "one is counted but has no tokens. Blank lines are skipped. Inputs may be gzip or\n"
-    "Zstandard. Under mpirun the ranks share the work, and the output, in a folder that all\n"
-    "of them see, is the same. If anything fails, no file is left.\n"
-    "\nExit codes: 0 done, 64 usage, 65 bad input (named by file:line and byte), 66 input\n"
-    "missing, 73 output cannot be created, 74 read or write failed, 78 tokenizer not usable.\n";
-
-std::vector<std::string> split_keys(const std::string& text) {
-  std::vector<std::string> keys;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string key = text.substr(begin, end - begin);
-    require(!key.empty() && key.find('/') == std::string::npos, ExitCode::usage,
-            "preprocess --json-keys {}: a key is empty or holds '/'; it becomes part of a file name", text);
-    require(std::find(keys.begin(), keys.end(), key) == keys.end(), ExitCode::usage,
-            "preprocess --json-keys {}: '{}' is named twice", text, key);
-    keys.push_back(key);
-    begin = end + 1;
-  }
-  return keys;
-}
-
-BadText bad_text_of(const std::string& name) {
-  if (name == "error") return BadText::error;
-  if (name == "replace") return BadText::replace;
-  require(name == "skip", ExitCode::usage, "preprocess --bad-text {}: choose error, replace or skip", name);
-  return BadText::skip;
-}
-
-/// Nothing if help was asked for and printed.
-std::optional<Options> read_options(Arguments arguments, bool prints) {
-  Options options;
-  po::options_description described("Options");
-  described.add_options()            //
-      ("help,h", "print this page")  //
-      ("input", po::value(&options.inputs)->multitoken()->composing()->value_name("FILE..."),
-       "JSON lines, also gzip or Zstandard, or patterns of names, read in this order")                  //
-      ("output-prefix", po::value(&options.prefix)->value_name("P"), "first part of the output names")  //
-      ("tokenizer", po::value(&options.tokenizer_text),
-       "as data.tokenizer: bytes (byte b is id b), its file or folder, or {file: F, ...}")  //
-      ("json-keys", po::value(&options.keys_text)->default_value(options.keys_text),
-       "keys of the text, separated by commas; each makes a set of its own")                                 //
-      ("append-eod", po::bool_switch(&options.append_eod), "end each document with the end-of-document id")  //
-      ("eod", po::value(&options.eod)->value_name("TEXT"), "the token that ends a document")                 //
-      ("bad-text", po::value(&options.bad_text)->default_value(options.bad_text),
-       "lines that are not UTF-8 or hold half a surrogate pair: error, replace (by U+FFFD) or skip")  //
-      ("threads", po::value(&options.threads)->default_value(options.threads),
-       "that encode, on each rank; 0 = allowed cores / ranks of the node")  //
-      ("max-line-bytes", po::value(&options.max_line_bytes)->default_value(options.max_line_bytes),
-       "longest line that is read");
-  const po::variables_map given = parse_options("preprocess", arguments, described, {});
-  if (given.count("help") != 0) {
-    if (prints) std::cout << tool_usage("preprocess", described) << explanation;
-    return std::nullopt;
-  }
-  for (const char* name : {"input", "output-prefix", "tokenizer"}) {
-    require(given.count(name) != 0, ExitCode::usage, "preprocess: --{} is missing; see llmtrain preprocess --help",
-            name);
-  }
-  require(options.max_line_bytes >= 1 && options.max_line_bytes <= largest_line, ExitCode::usage,
-          "preprocess --max-line-bytes {}: choose from 1 to {}", options.max_line_bytes, largest_line);
-  require(options.threads >= 0 && options.threads <= most_threads, ExitCode::usage,
-          "preprocess --threads {}: choose from 0 to {}", options.threads, most_threads);
-  options.keys = split_keys(options.keys_text);
-  options.tokenizer = parse_tokenizer(options.tokenizer_text);
-  if (!options.eod.empty()) options.tokenizer.eod = options.eod;
-  return options;
-}
 
 /// Runs `call`; what it throws, all ranks throw together. Collective.
 template <class Call>
@@ -182,7 +89,7 @@ class SignalNote {
 
 /// The output of one key.
 struct Output {
-  Output(const Options& options, const std::string& key, const Tokenizer& tokenizer)
+  Output(const PreprocessOptions& options, const std::string& key, const Tokenizer& tokenizer)
       : prefix(options.prefix + "_" + key + "_document"), writer(prefix, tokenizer.vocab()) {}
 
   std::string prefix;
@@ -192,81 +99,20 @@ struct Output {
   std::int64_t text_bytes = 0;
 };
 
-/// How far a rank is.
-struct Counts {
-  std::int64_t consumed = 0;    ///< bytes of the input files
-  std::int64_t line_bytes = 0;  ///< unpacked
-  std::int64_t documents = 0;
-  std::int64_t tokens = 0;
-  static constexpr std::size_t size = 4;
-};
-
-/// What ranks tell each other while they work, once a second: how far they are, and whether they have to stop. Each rank's
-/// numbers only grow, so that the maximum over all ranks of a table with a row for each is the whole table.
-class Rounds {
- public:
-  enum Head : std::size_t { signal, failed, busy, heads };
-
-  explicit Rounds(const MpiComm& world)
-      : rank_(world ? world.rank() : 0), table_(heads + Counts::size * (world ? world.size() : 1)) {
-    if (world && world.size() > 1) maximum_.emplace(world, static_cast<int>(table_.size()));
-    table_[busy] = 1;
-  }
-
-  /// Posts this rank's state and reads all ranks', as of the last call. Collective.
-  void exchange(int signal_number, bool has_failed, bool is_busy, const Counts& mine) {
-    if (maximum_ && posted_) {
-      const auto all = maximum_->read();
-      std::copy(all.begin(), all.end(), table_.begin());
-    }
-    std::vector<std::int64_t> row(table_.size());
-    row[signal] = signal_number;
-    row[failed] = has_failed ? 1 : 0;
-    row[busy] = is_busy ? 1 : 0;
-    const std::array<std::int64_t, Counts::size> numbers = {mine.consumed, mine.line_bytes, mine.documents,
-                                                            mine.tokens};
-    std::copy(numbers.begin(), numbers.end(),
-              row.begin() + heads + static_cast<std::ptrdiff_t>(numbers.size()) * rank_);
-    if (!maximum_) {
-      table_ = std::move(row);
-    } else if (!is_over()) {
-      maximum_->post(row);
-      posted_ = true;
-    }
-  }
-
-  std::int64_t head(Head which) const { return table_[which]; }
-  /// All ranks know this of the same call: nobody works any more, or has to.
-  bool is_over() const { return table_[busy] == 0 || table_[failed] != 0 || table_[signal] != 0; }
-  Counts sum() const {
-    Counts all;
-    for (std::size_t i = heads; i < table_.size(); i += Counts::size) {
-      all.consumed += table_[i];
-      all.line_bytes += table_[i + 1];
-      all.documents += table_[i + 2];
-      all.tokens += table_[i + 3];
-    }
-    return all;
-  }
-
- private:
-  int rank_;
-  std::vector<std::int64_t> table_;
-  std::optional<MpiMaximum> maximum_;
-  bool posted_ = false;
-};
-
 class Preprocessor {
  public:
-  Preprocessor(const MpiComm& world, const Options& options) : world_(world), options_(options), rounds_(world) {
+  Preprocessor(const MpiComm& world, const PreprocessOptions& options)
+      : world_(world), options_(options), rounds_(world) {
     together(world, [&] {
-      tokenizer_ = make_tokenizer(options.tokenizer);
+      TokenizerConfig config = parse_tokenizer(options.tokenizer);
+      if (!options.eod.empty()) config.eod = options.eod;
+      tokenizer_ = make_tokenizer(config);
       settings_ = {options.keys, bad_text_of(options.bad_text), options.max_line_bytes, tokenizer_.get(), -1};
       if (!options.append_eod) return;
       const auto eod = tokenizer_->eod();
       require(eod.has_value(), ExitCode::usage,
               "preprocess --append-eod: tokenizer {} has no end-of-document token; name one with --eod",
-              options.tokenizer.file);
+              options.tokenizer);
       settings_.eod = *eod;
     });
     inputs_ = share_inputs(world, options.inputs);
@@ -456,7 +302,7 @@ class Preprocessor {
   }
 
   const MpiComm& world_;
-  const Options& options_;
+  const PreprocessOptions& options_;
   Rounds rounds_;
   std::unique_ptr<Tokenizer> tokenizer_;
   EncodeSettings settings_;
@@ -473,8 +319,8 @@ class Preprocessor {
 }  // namespace
 
 int tool_preprocess(const MpiComm& world, Arguments arguments) {
-  std::optional<Options> options;
-  together(world, [&] { options = read_options(arguments, !world || world.rank() == 0); });
+  std::optional<PreprocessOptions> options;
+  together(world, [&] { options = read_preprocess_options(arguments, !world || world.rank() == 0); });
   if (!options.has_value()) return 0;
   int signal = 0;
   {

@@ -111,7 +111,8 @@ def merge_and_split():
 
 def look():
     result = llmtrain("data", "info", "s_text_document", "--seq-len", 2, "--samples", 5)
-    for part in ("documents   3 (1 empty)", "tokens      5 as uint16", "documents end with 256", "2 of 2 tokens in one pass"):
+    for part in ("documents   3 (1 empty)", "tokens      5 as uint16", "documents end with 256",
+                 "2 of 2 tokens in one pass"):
         check(part in result.stdout, f"info: {part!r} is not in {result.stdout!r}")
     result = llmtrain("data", "dump", "s_text_document", "--tokenizer", "bytes")
     check(result.stdout == 'document 0, sequence 0: 2 tokens\n  120 256\n  "x"\ndocument 1: empty\n'
@@ -124,15 +125,15 @@ def verify_finds():
     llmtrain("preprocess", "--input", "v.jsonl", "--tokenizer", "bytes", "--output-prefix", "v")
     prefix = "v_text_document"
     result = llmtrain("data", "verify", prefix)
-    for part in ("sound; 4 documents, 8 tokens, largest id 121", "empty       1: document 1", "one token   1: document 0",
-                 "one id      1: document 2"):
+    for part in ("sound; 4 documents, 8 tokens, largest id 121", "empty       1: document 1",
+                 "one token   1: document 0", "one id      1: document 2"):
         check(part in result.stdout, f"verify: {part!r} is not in {result.stdout!r}")
     refused("an id beyond the vocabulary", 65, "document 0 (sequence 0), token 0 has id 120", "data", "verify", prefix,
             "--vocab", 100)
     index = bytearray(Path(f"{prefix}.idx").read_bytes())
-    for name, at, value in (("magic", 0, b"X"), ("version", 9, b"\x02"), ("type", 17, b"\x03"), ("sequences", 18, b"\x09"),
-                            ("documents", 26, b"\x00"), ("a length", 34, b"\xff\xff\xff\xff"), ("an offset", 50, b"\x01"),
-                            ("the last document", len(index) - 8, b"\x02")):
+    for name, at, value in (("magic", 0, b"X"), ("version", 9, b"\x02"), ("type", 17, b"\x03"),
+                            ("sequences", 18, b"\x09"), ("documents", 26, b"\x00"), ("length", 34, b"\xff" * 4),
+                            ("offset", 50, b"\x01"), ("last document", len(index) - 8, b"\x02")):
         Path(f"{prefix}.idx").write_bytes(index[:at] + value + index[at + len(value):])
         refused(f"a wrong {name}", 65, f"{prefix}.idx: byte", "data", "verify", prefix)
     Path(f"{prefix}.idx").write_bytes(index)
@@ -145,11 +146,13 @@ def at_step():
     Path("deck.yaml").write_text(
         "run: {steps: 20}\nmodel: {layers: 1, hidden: 16, heads: 2, kv_heads: 2, ffn: 32, seq_len: 8}\n"
         "schedule: {micro_batch: 2, global_batch: 4}\nprecision: {compute: fp32}\n"
-        "data: {train: [{prefix: r0_text_document, weight: 1}, {prefix: both_text_document, weight: 3}], split: '100,0,0'}\n")
+        "data: {train: [{prefix: r0_text_document, weight: 1}, {prefix: both_text_document, weight: 3}], "
+        "split: '100,0,0'}\n")
     result = llmtrain("data", "at", "deck.yaml", "--step", 3)
     check(result.returncode == 0 and result.stdout.startswith("step 3: samples 8 to 11 of 80 "), f"at: {result}")
     check(result.stdout.count("\nsample ") == 4, f"at: samples of the step: {result.stdout!r}")
-    check(result.stdout.count("both_text_document: ") >= 3 and "r0_text_document: " in result.stdout, "at: the blend's shares")
+    check(result.stdout.count("both_text_document: ") >= 3 and "r0_text_document: " in result.stdout,
+          "at: the blend's shares")
     refused("no step", 64, "--step N is needed", "data", "at", "deck.yaml")
 
 

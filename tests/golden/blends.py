@@ -111,7 +111,8 @@ def file_tokens(n, vocab):
 def build(prefix, vocab, documents):
     builder = IndexedDatasetBuilder(f"{prefix}.bin", dtype=DType.optimal_dtype(vocab))
     for number, lengths in enumerate(documents):
-        builder.add_document(torch.tensor(file_tokens(sum(lengths), vocab + number), dtype=torch.int64) % vocab, lengths)
+        ids = torch.tensor(file_tokens(sum(lengths), vocab + number), dtype=torch.int64) % vocab
+        builder.add_document(ids, lengths)
     return builder
 
 

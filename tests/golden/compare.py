@@ -117,7 +117,8 @@ def main():
                 found = compare(deck, path, 256 if masked else None)
                 bad = [key for key, bound in BOUNDS.items() if not found[key] <= bound]
                 failed = failed or bool(bad)
-                print(f"{name + (', documents' if masked else ''):20}{ranks:4} {zero:4}   " + "  ".join(f"{found[key]:10.1e}" for key in BOUNDS)
+                print(f"{name + (', documents' if masked else ''):20}{ranks:4} {zero:4}   "
+                      + "  ".join(f"{found[key]:10.1e}" for key in BOUNDS)
                       + ("   ABOVE: " + ", ".join(bad) if bad else ""), flush=True)
     return 1 if failed else 0
 

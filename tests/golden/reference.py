@@ -87,8 +87,8 @@ def rope(x, frequency, positions):
 
 
 def attention(q, k, v, starts):
-    """Causal softmax(q k^T / sqrt(head_dim)) v from each token's start [batch, seq] on: q [batch, heads, seq, head_dim],
-    k and v with kv_heads."""
+    """Causal softmax(q k^T / sqrt(head_dim)) v from each token's start [batch, seq] on: q [batch, heads, seq,
+    head_dim], k and v with kv_heads."""
     group = q.shape[1] // k.shape[1]
     k_all, v_all = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
     scale = 1.0 / math.sqrt(q.shape[-1])
@@ -145,8 +145,9 @@ class Run:
     """One forward pass; keeps what the backward needs."""
 
     def __init__(self, model, names, weights, factors=None, document_end=None):
-        """`document_end`: the token behind which a document begins that sees nothing before it. `factors` (operation, shape): what dropout multiplies by. Operation 0 is the embedding's, 1 + 2 layer and
-        2 + 2 layer those at the ends of the two branches."""
+        """`factors` (operation, shape): what dropout multiplies by. Operation 0 is the embedding's, 1 + 2 layer and
+        2 + 2 layer those at the ends of the two branches. `document_end`: the token behind which a document begins
+        that sees nothing before it."""
         self.model, self.names, self.weights, self.factors = model, names, weights, factors
         self.document_end = document_end
         self.gradients = {name: np.zeros_like(w) for name, w in weights.items()}

@@ -71,6 +71,7 @@ class BlendedDataset final : public Dataset {
   using Dataset::sample;
   void sample(std::int64_t index, std::span<std::int32_t> out, std::span<std::int32_t> starts) const override;
   std::vector<SamplePiece> pieces(std::int64_t index) const override;
+  std::string fingerprint() const override;
 
   /// Which sample of which set sample `index` is.
   BlendPlace place(std::int64_t index) const;

@@ -35,6 +35,9 @@ class Dataset {
   /// Where the tokens of sample `index` stand, in order.
   virtual std::vector<SamplePiece> pieces(std::int64_t index) const = 0;
 
+  /// Digest of the data behind the samples; see IndexedDataset::fingerprint.
+  virtual std::string fingerprint() const = 0;
+
   /// Where token `offset` of sample `index` stands, for messages: data set, sequence, document, token.
   std::string describe(std::int64_t index, std::int64_t offset) const;
 };

@@ -75,11 +75,11 @@ class IndexedDataset {
   /// Copies tokens [offset, offset + out.size()) of a sequence, widened, not checked against a vocabulary. Throws
   /// Error(bad_input or io_error) if the file no longer holds them.
   void read(std::int64_t sequence, std::int64_t offset, std::span<std::int32_t> out) const;
+  /// The same for tokens [token, token + out.size()) of the .bin file.
+  void read_tokens(std::int64_t token, std::span<std::int32_t> out) const;
   /// Digest of the index and of samples of the tokens: it changes with documents added, removed or reordered. Reads the
   /// whole index.
   std::string fingerprint() const;
-  /// The same for tokens [token, token + out.size()) of the .bin file.
-  void read_tokens(std::int64_t token, std::span<std::int32_t> out) const;
   /// Throws Error(bad_input) if the index file's size has changed since it was opened.
   void require_unchanged() const { index_.file().require_unchanged(); }
 

@@ -26,6 +26,7 @@ class SourceDataset final : public Dataset {
   using Dataset::sample;
   void sample(std::int64_t index, std::span<std::int32_t> out, std::span<std::int32_t> starts) const override;
   std::vector<SamplePiece> pieces(std::int64_t index) const override;
+  std::string fingerprint() const override { return source_->fingerprint(); }
 
   const IndexedDataset& source() const { return *source_; }
   const Order& order() const { return order_; }

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Options of preprocess, and its help.
+#include "preprocess_options.hpp"
+
+#include <algorithm>
+#include <iostream>
+
+#include <boost/program_options.hpp>
+
+#include "llmtrain/tools/options.hpp"
+
+namespace llmtrain {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::int64_t largest_line = std::int64_t{1} << 31;
+constexpr std::int64_t most_threads = 1024;
+
+constexpr char explanation[] =
+    "\nTurns JSON lines (one object a line) into the token files that data.train names:\n"
+    "P_KEY_document.bin, .idx and .json for each key. Each line is one document; an empty\n"
+    "one is counted but has no tokens. Blank lines are skipped. Inputs may be gzip or\n"
+    "Zstandard. Under mpirun the ranks share the work, and the output, in a folder that all\n"
+    "of them see, is the same. If anything fails, no file is left.\n"
+    "\nExit codes: 0 done, 64 usage, 65 bad input (named by file:line and byte), 66 input\n"
+    "missing, 73 output cannot be created, 74 read or write failed, 78 tokenizer not usable.\n";
+
+std::vector<std::string> split_keys(const std::string& text) {
+  std::vector<std::string> keys;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string key = text.substr(begin, end - begin);
+    require(!key.empty() && key.find('/') == std::string::npos, ExitCode::usage,
+            "preprocess --json-keys {}: a key is empty or holds '/'; it becomes part of a file name", text);
+    require(std::find(keys.begin(), keys.end(), key) == keys.end(), ExitCode::usage,
+            "preprocess --json-keys {}: '{}' is named twice", text, key);
+    keys.push_back(key);
+    begin = end + 1;
+  }
+  return keys;
+}
+
+}  // namespace
+
+BadText bad_text_of(const std::string& name) {
+  if (name == "error") return BadText::error;
+  if (name == "replace") return BadText::replace;
+  require(name == "skip", ExitCode::usage, "preprocess --bad-text {}: choose error, replace or skip", name);
+  return BadText::skip;
+}
+
+std::optional<PreprocessOptions> read_preprocess_options(Arguments arguments, bool prints) {
+  PreprocessOptions options;
+  po::options_description described("Options");
+  described.add_options()            //
+      ("help,h", "print this page")  //
+      ("input", po::value(&options.inputs)->multitoken()->composing()->value_name("FILE..."),
+       "JSON lines, also gzip or Zstandard, or patterns of names, read in this order")                        //
+      ("output-prefix", po::value(&options.prefix)->value_name("P"), "first part of the output names")        //
+      ("tokenizer", po::value(&options.tokenizer), "as data.tokenizer: bytes (byte b is id b), or its file")  //
+      ("json-keys", po::value(&options.keys_text)->default_value(options.keys_text),
+       "keys of the text, separated by commas; each makes a set of its own")                                 //
+      ("append-eod", po::bool_switch(&options.append_eod), "end each document with the end-of-document id")  //
+      ("eod", po::value(&options.eod)->value_name("TEXT"), "the token that ends a document")                 //
+      ("bad-text", po::value(&options.bad_text)->default_value(options.bad_text),
+       "lines that are not UTF-8 or hold half a surrogate pair: error, replace (by U+FFFD) or skip")  //
+      ("threads", po::value(&options.threads)->default_value(options.threads),
+       "that encode, on each rank; 0 = allowed cores / ranks of the node")  //
+      ("max-line-bytes", po::value(&options.max_line_bytes)->default_value(options.max_line_bytes),
+       "longest line that is read");
+  const po::variables_map given = parse_options("preprocess", arguments, described, {});
+  if (given.count("help") != 0) {
+    if (prints) std::cout << tool_usage("preprocess", described) << explanation;
+    return std::nullopt;
+  }
+  for (const char* name : {"input", "output-prefix", "tokenizer"}) {
+    require(given.count(name) != 0, ExitCode::usage, "preprocess: --{} is missing; see llmtrain preprocess --help",
+            name);
+  }
+  require(options.max_line_bytes >= 1 && options.max_line_bytes <= largest_line, ExitCode::usage,
+          "preprocess --max-line-bytes {}: choose from 1 to {}", options.max_line_bytes, largest_line);
+  require(options.threads >= 0 && options.threads <= most_threads, ExitCode::usage,
+          "preprocess --threads {}: choose from 0 to {}", options.threads, most_threads);
+  options.keys = split_keys(options.keys_text);
+  return options;
+}
+
+}  // namespace llmtrain

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The command line of `llmtrain preprocess`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "llmtrain/tools/json_lines.hpp"
+#include "llmtrain/tools/tool.hpp"
+
+namespace llmtrain {
+
+struct PreprocessOptions {
+  std::vector<std::string> inputs;
+  std::string prefix;
+  std::string tokenizer;  ///< as it was written
+  std::string eod;
+  std::string keys_text = "text";
+  std::vector<std::string> keys;
+  bool append_eod = false;
+  std::string bad_text = "error";  ///< the name of a BadText
+  std::int64_t max_line_bytes = std::int64_t{256} << 20;
+  std::int64_t threads = 0;
+};
+
+/// Nothing if help was asked for; it is printed where `prints`. Throws Error(usage).
+std::optional<PreprocessOptions> read_preprocess_options(Arguments arguments, bool prints);
+
+BadText bad_text_of(const std::string& name);
+
+}  // namespace llmtrain
