@@ -120,9 +120,11 @@ def real(comparison, data, random_count):
     comparison.texts("GPT-2", str(folder), texts + ["a" * 1000000, " " * 1000000], batch(gpt2))
     file = data / "tokenizers/llama3/tokenizer.model"
     ranks = {base64.b64decode(t): int(r) for t, r in (line.split() for line in file.read_bytes().splitlines())}
-    llama3 = tiktoken.Encoding("llama3", pat_str=golden.REGEXES["llama3"], mergeable_ranks=ranks,
-                               special_tokens={"<|begin_of_text|>": 128000, "<|end_of_text|>": 128001, "<|eot_id|>": 128009,
-                                               "<|reserved_special_token_0|>": 128002})
+    numbers = iter(range(251))
+    named = {128000: "<|begin_of_text|>", 128001: "<|end_of_text|>", 128006: "<|start_header_id|>",
+             128007: "<|end_header_id|>", 128009: "<|eot_id|>"}
+    special = {named.get(i) or f"<|reserved_special_token_{next(numbers)}|>": i for i in range(128000, 128256)}
+    llama3 = tiktoken.Encoding("llama3", pat_str=golden.REGEXES["llama3"], mergeable_ranks=ranks, special_tokens=special)
     comparison.texts("Llama-3", str(file), texts, lambda ts: llama3.encode_batch(ts, num_threads=1, allowed_special="all"))
 
 
