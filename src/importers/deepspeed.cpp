@@ -195,14 +195,14 @@ void translate_rest(const Translation& t) {
 
 DeckDraft import_deepspeed(std::string_view json, const std::string& name, const ImportOptions& options) {
   DeckDraft draft("deepspeed from " + name);
-  const deepspeed::Settings settings(json, name, draft);
+  const bool model = std::any_of(options.overrides.begin(), options.overrides.end(),
+                                 [](const std::string& text) { return text.starts_with("model."); });
+  const std::int64_t hidden = model ? parse_deck("model: {}", name, options.overrides).model.hidden : 0;
+  const deepspeed::Settings settings(json, name, model, draft);
   const std::string stem = std::filesystem::path(name).stem().string();
   draft.set("run.name", quote_yaml(stem), "");
   draft.set("run.dir", quote_yaml("runs/" + stem), "");
-  deepspeed::Translation t{draft, settings, options.ranks};
-  const bool model = std::any_of(options.overrides.begin(), options.overrides.end(),
-                                 [](const std::string& text) { return text.starts_with("model."); });
-  if (model) t.hidden = parse_deck("model: {}", name, options.overrides).model.hidden;
+  deepspeed::Translation t{draft, settings, options.ranks, hidden};
   deepspeed::translate_batches(t);
   deepspeed::translate_zero(t);
   deepspeed::translate_precision(t);

@@ -55,7 +55,7 @@ void set_rates(const Translation& t, const Schedule& schedule) {
     t.draft.set("optimizer.lr", lr, s.shown(peak));
   }
   if (schedule.rule == "linear") t.draft.set("optimizer.min_lr", 0.0, "WarmupDecayLR ends at 0");
-  if (cosine) t.draft.set("optimizer.min_lr", lr * s.real(ratio, 1e-4), s.shown(ratio) + " of lr");
+  if (cosine) t.draft.set("optimizer.min_lr", lr * s.real(ratio, 1e-4), s.shown(ratio) + ", times lr");
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ const ImportRow* find_row(std::string_view name) {
   return block;
 }
 
-Settings::Settings(std::string_view json, const std::string& name, DeckDraft& draft) {
+Settings::Settings(std::string_view json, const std::string& name, bool sized, DeckDraft& draft) : sized_(sized) {
   dom::parser parser;
   dom::element root;
   const simdjson::padded_string padded(json);
@@ -107,6 +107,12 @@ Settings::Settings(std::string_view json, const std::string& name, DeckDraft& dr
   std::map<std::string, Value, std::less<>> all;
   Reader(name, all).read(root, "");
   for (const auto& [path, value] : all) note(path, value, draft);
+}
+
+bool Settings::follows(std::string_view name) const {
+  return name == "gradient_accumulation_steps" ||
+         (sized_ && (name.ends_with("reduce_bucket_size") || name.ends_with("prefetch_bucket_size") ||
+                     name.ends_with("param_persistence_threshold")));
 }
 
 void Settings::note(const std::string& name, const Value& value, DeckDraft& draft) {
@@ -120,7 +126,7 @@ void Settings::note(const std::string& name, const Value& value, DeckDraft& draf
                             : fmt::format("DeepSpeed has no such key; the nearest is {}; nothing was done", near);
   } else if (row->kind == RowKind::not_applicable) {
     out.fate = Fate::not_applicable;
-  } else if (absent && value.items.front() == "auto") {
+  } else if (absent && value.items.front() == "auto" && !follows(name)) {
     out.fate = Fate::open;
     out.text = fmt::format("the program that calls DeepSpeed fills it in ({})", row->text);
   } else if (row->kind == RowKind::unsupported) {

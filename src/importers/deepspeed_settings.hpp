@@ -25,8 +25,9 @@ const ImportRow* find_row(std::string_view name);
 /// Given keys by full name ("zero_optimization.stage"); those whose value is "auto" or null count as absent.
 class Settings {
  public:
+  /// `sized`: the width of the model is known, and with it the sizes that follow from it where the file says "auto".
   /// Throws Error(bad_input) for what is no JSON object, or names a key twice.
-  Settings(std::string_view json, const std::string& name, DeckDraft& draft);
+  Settings(std::string_view json, const std::string& name, bool sized, DeckDraft& draft);
 
   bool given(std::string_view name) const { return values_.contains(name); }
   bool automatic(std::string_view name) const { return automatic_.contains(name); }
@@ -45,6 +46,9 @@ class Settings {
 
  private:
   void note(const std::string& name, const Value& value, DeckDraft& draft);
+  bool follows(std::string_view name) const;  ///< from other keys, where its value is "auto"
+
+  bool sized_;
 
   std::map<std::string, Value, std::less<>> values_;
   std::map<std::string, Value, std::less<>> automatic_;

@@ -120,7 +120,7 @@ constexpr ImportRow rows[] = {
     {"bfloat16.bf16_master_weights_and_grads", lacking, "master weights in bf16: llmtrain's are fp32", "false"},
     {"bfloat16.bf16_optimizer_states", rule, "precision.moments"},
     {"ddp_bf16.enabled", ignored, "a switch of DeepSpeed's code"},
-    {"fp16.enabled", rule, "fp16 is not supported: precision.compute bf16"},
+    {"fp16.enabled", rule, "precision.compute; fp16 itself is not supported"},
     {"fp16.loss_scale", ignored, scaler},
     {"fp16.initial_scale_power", ignored, scaler},
     {"fp16.loss_scale_window", ignored, scaler},

@@ -86,8 +86,8 @@ std::string DeckDraft::text() const {
   for (const auto& [fate, heading] : headings) {
     std::string lines;
     for (const ImportNote& note : notes_) {
-      if (note.fate == fate && !(fate == Fate::translated && beside.contains(one_line(note.shown))))
-        append(lines, note);
+      const bool is_beside = fate == Fate::translated && !note.shown.empty() && beside.contains(one_line(note.shown));
+      if (note.fate == fate && !is_beside) append(lines, note);
     }
     if (!lines.empty()) out += fmt::format("#\n# {}:\n{}", heading, lines);
   }

@@ -153,7 +153,8 @@ ShellCommand find_command(const ShellScript& script, const std::string& name) {
 /// What the shell could not tell, where it matters to this command; and arguments that a broken line cuts off.
 void note_shell(const ShellScript& script, const ShellCommand& command, DeckDraft& draft) {
   for (const ShellNote& note : script.notes) {
-    const bool in_words = std::any_of(command.words.begin(), command.words.end(), [&](const std::string& word) {
+    const auto begin = command.words.begin() + static_cast<std::ptrdiff_t>(first_argument(command.words));
+    const bool in_words = std::any_of(begin, command.words.end(), [&](const std::string& word) {
       return word.find(note.subject) != std::string::npos;
     });
     const bool expansion = note.subject.starts_with('$') || note.subject.starts_with('`');

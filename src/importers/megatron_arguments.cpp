@@ -107,7 +107,7 @@ Arguments::Arguments(const std::vector<std::string>& words, DeckDraft& draft) : 
 void Arguments::unknown(std::string_view name, const std::vector<std::string>& words) {
   std::string text;
   if (const Misspelt* wrong = find_misspelt(name)) {
-    text = fmt::format("Megatron-LM has no --{}: {}", name, wrong->text);
+    text = fmt::format("Megatron-LM has no such argument: {}", wrong->text);
     if (wrong->read && std::string_view(wrong->real) == "num-query-groups") {
       values_.try_emplace("group-query-attention");
     }

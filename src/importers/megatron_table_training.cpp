@@ -68,7 +68,7 @@ constexpr ImportRow rows[] = {
     {"no-pin-cpu-params", lacking, offload, "", flag},
     {"dump-param-to-param-group-map", ignored, "print-deck and the log say what is decayed"},
     {"hidden-dropout", key, "model.dropout", "0.1"},
-    {"attention-dropout", rule, "dropout on attention probabilities"},
+    {"attention-dropout", rule, "0 is what llmtrain does; any other value is listed as not supported"},
 
     {"lr", key, "optimizer.lr"},
     {"min-lr", key, "optimizer.min_lr", "0.0"},
@@ -152,7 +152,7 @@ constexpr Misspelt wrong[] = {
     {"max-lr", "lr", "", true, "read as --lr"},
     {"gradient-clipping", "clip-grad", "", true, "read as --clip-grad"},
     {"te-ln-scale-bf16", "apply-layernorm-1p", "", false,
-     "no version of Megatron-LM has it; the nearest real argument about the norm's scale is --apply-layernorm-1p. "
+     "the nearest real argument about the norm's scale is --apply-layernorm-1p. "
      "llmtrain computes norms in fp32 from bf16 weights, whose masters are fp32"},
     {"zero-stage", "data-parallel-sharding-strategy", "", false,
      "an argument of Megatron-DeepSpeed; in Megatron-LM it is --use-distributed-optimizer (stage 1) or "

@@ -29,10 +29,8 @@ Judgement judge(const std::string& line) {
   simdjson::dom::parser parser;
   simdjson::dom::element element;
   const auto status = parser.parse(line).get(element);
-  if (status == simdjson::SUCCESS) return element.is_object() ? Judgement::object : Judgement::refused;
-  // Versions differ in the code for whole numbers above 64 bits.
-  const auto digits = std::count_if(line.begin(), line.end(), [](char c) { return c >= '0' && c <= '9'; });
-  return status == simdjson::NUMBER_ERROR || digits >= 19 ? Judgement::unknown : Judgement::refused;
+  if (status == simdjson::NUMBER_ERROR) return Judgement::unknown;
+  return status == simdjson::SUCCESS && element.is_object() ? Judgement::object : Judgement::refused;
 }
 
 /// "read", "replaced", "skipped", or "refused"; the texts that were read must be Unicode.
