@@ -14,8 +14,8 @@
 #include "llmtrain/checkpoint/saver.hpp"
 #include "llmtrain/config/dump.hpp"
 #include "llmtrain/config/read.hpp"
+#include "llmtrain/driver/parts.hpp"
 #include "llmtrain/driver/resolve.hpp"
-#include "llmtrain/model/shapes.hpp"
 #include "llmtrain/tokenizer/tokenizer.hpp"
 #include "llmtrain/tools/options.hpp"
 
@@ -126,7 +126,8 @@ int checkpoint_import(Arguments arguments) {
   require(list_step_folders(request.target).steps.empty(), ExitCode::cannot_create,
           "{} holds the checkpoints of a run already: name another folder", request.target);
   const HuggingFaceFolder folder(request.folder);
-  const ImportedState state(folder, deck.model, stats_dtype(deck.precision.compute), request.target);
+  const StoreTypes types = store_types(deck.precision);
+  const ImportedState state(folder, deck.model, types.masters, types.moments, request.target);
   const SaveResult saved =
       save_checkpoint(MpiComm{}, request.target, initial_state(deck, *tokenizer), state.pieces(), {});
   const std::size_t files = folder.files().size();

@@ -102,12 +102,12 @@ class HuggingFaceFolder {
   std::vector<SafetensorsFile> files_;
 };
 
-/// The state of a run that starts from a folder's weights, as pieces for a save: its weights as `dtype`, zeros for their
+/// The state of a run that starts from a folder's weights, as pieces for a save: master weights, and zeros for their
 /// moments. The weights lie in a file without a name in `spill_folder`, so they need not fit in memory.
 class ImportedState {
  public:
   /// Throws Error(bad_input) naming a tensor that is missing, unknown, or of another shape or type than the model's.
-  ImportedState(const HuggingFaceFolder& folder, const ModelConfig& model, DType dtype,
+  ImportedState(const HuggingFaceFolder& folder, const ModelConfig& model, DType masters, DType moments,
                 const std::filesystem::path& spill_folder);
   ~ImportedState();
 
