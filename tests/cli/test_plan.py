@@ -101,7 +101,7 @@ def hardware_files():
     path.write_text("gpu: false\ngemm: {fp32: 1e12}\nbandwidth: 2e11\n" + attention.replace("1e10", "1e11") + links)
     fast = json.loads(plan("small.yaml", *options)[0])
     ratio = slow["step"]["seconds"] / fast["step"]["seconds"]
-    check(abs(ratio - 10) < 1e-6, f"ten times the rates, a tenth of the time ({ratio})")
+    check(abs(ratio - 10) < 1e-3, f"ten times the rates, a tenth of the time ({ratio})")
 
 
 clusters()
