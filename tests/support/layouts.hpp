@@ -106,7 +106,7 @@ class LayoutJob {
       source = std::make_shared<const IndexedDataset>(prefix);
     }
     return std::make_shared<const SourceDataset>(source, SequenceRange{0, source->sequences()}, deck.model.seq_len,
-                                           deck.data.samples, deck.data.seed);
+                                                 deck.data.samples, deck.data.seed);
   }
 
   std::unique_ptr<ScratchFolder> folder_;  // on rank 0

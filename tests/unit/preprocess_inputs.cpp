@@ -148,7 +148,8 @@ TEST_CASE("the number of threads changes nothing") {
   CHECK(bytes("5") == one);
   // The first error of the input is the one that is told.
   std::string bad = text;
-  for (std::size_t at = text.size() / 3; at < text.size(); at += text.size() / 5) bad.insert(bad.find('\n', at), 1, '}');
+  for (std::size_t at = text.size() / 3; at < text.size(); at += text.size() / 5)
+    bad.insert(bad.find('\n', at), 1, '}');
   const std::string message = error_of([&] { test.run(bad, {"--threads", "1"}); });
   CHECK(message.starts_with("65: "));
   CHECK(error_of([&] { test.run(bad, {"--threads", "4"}); }) == message);
