@@ -115,7 +115,7 @@ void translate_tokenizer(const Translation& t) {
   if (type.starts_with("Null")) {
     return t.remark(args.shown("tokenizer-type"), "the data is token ids already; model.vocab says how many there are");
   }
-  if (type == "GPT2BPETokenizer") {
+  if (type == "GPT2BPETokenizer" || (type.empty() && args.given("merge-file"))) {
     const std::string vocab = args.text("vocab-file", ""), merges = args.text("merge-file", "");
     if (vocab.empty() || merges.empty()) return t.open("--vocab-file", "vocab.json and merges.txt (data.tokenizer)");
     t.draft.set("data.tokenizer", quote_yaml(folder_of(vocab)),

@@ -242,7 +242,7 @@ class Reader {
     count_lines(found.end);
     at_ = found.end;
     if (found.list) {
-      fields.add_list(found.items);
+      fields.add_list(found.items, !quoted);
     } else if (quoted || !found.problem.empty()) {
       fields.add(found.items.front());
     } else {

@@ -113,11 +113,15 @@ void Fields::add_split(std::string_view text) {
   }
 }
 
-void Fields::add_list(const std::vector<std::string>& items) {
+void Fields::add_list(const std::vector<std::string>& items, bool split) {
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (i > 0 && whole_) add(' ');
     if (i > 0 && !whole_) close();
-    add(items[i]);
+    if (split) {
+      add_split(items[i]);
+    } else {
+      add(items[i]);
+    }
   }
 }
 
@@ -153,7 +157,9 @@ Expansion expand_at(std::string_view text, std::size_t at, const ShellVariables&
   if (!rest.empty() && rest.front() >= '0' && rest.front() <= '9') size = 1;
   if (size == 0) return value("$", at + 1);
   const auto found = variables.find(rest.substr(0, size));
-  if (found == variables.end()) return as_written(text, at, at + 1 + size, "is set nowhere in the script");
+  const bool argument = rest.front() >= '0' && rest.front() <= '9';
+  const char* unset = argument ? "is an argument of the script" : "is set nowhere in the script";
+  if (found == variables.end()) return as_written(text, at, at + 1 + size, unset);
   return value(found->second.empty() ? "" : found->second.front(), at + 1 + size);
 }
 

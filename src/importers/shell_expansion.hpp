@@ -29,8 +29,8 @@ class Fields {
   }
   /// An unquoted expansion: blanks in it separate words.
   void add_split(std::string_view text);
-  /// "${NAME[@]}": one word each.
-  void add_list(const std::vector<std::string>& items);
+  /// ${NAME[@]}: one word each; `split`: unquoted, so that blanks in them separate words too.
+  void add_list(const std::vector<std::string>& items, bool split);
   std::vector<std::string> take();
 
  private:

@@ -40,6 +40,8 @@ TEST_CASE("variables, arrays and what becomes of their blanks") {
   CHECK(last("run ${U:-x y} \"${U:-a $((1+1))}\" ${U-z}") == Words{"run", "x", "y", "a 2", "z"});
   CHECK(last("A=\nrun ${A:-x} \"${A-x}\" ${A:+y} ${U+z} w") == Words{"run", "x", "", "w"});
   CHECK(last("OPTIONS=\" \\\n --a 1 \\\n --b 2\"\nrun $OPTIONS") == Words{"run", "--a", "1", "--b", "2"});
+  CHECK(last("A=('-a 1' \"-b '2 3'\")\nrun ${A[@]} \"${A[@]}\"") ==
+        Words{"run", "-a", "1", "-b", "'2", "3'", "-a 1", "-b '2 3'"});
   CHECK(last("A=(a b)\nA=(${A[@]} c)\nrun ${A[@]}") == Words{"run", "a", "b", "c"});
 }
 
