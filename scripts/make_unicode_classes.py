@@ -3,8 +3,10 @@
 """Writes src/tokenizer/unicode_ranges.cpp: the classes of all code points as the regular expressions of PyPI's
 `tokenizers` and `tiktoken` see them, measured with both. Says where the two differ and then writes nothing.
 
-usage: make_unicode_classes.py   (a Python with tokenizers and tiktoken: the environment of scripts/oracles.sh)
+usage: make_unicode_classes.py   (a Python with tokenizers and tiktoken: the environment of scripts/oracles.sh; libutf8proc)
 """
+import ctypes
+import ctypes.util
 import sys
 import unicodedata
 from pathlib import Path
@@ -19,6 +21,7 @@ TEXT = "".join(map(chr, POINTS))
 # One bit each, in the order of CharClass in src/tokenizer/unicode.hpp.
 CLASSES = (r"\p{L}", r"\p{N}", r"\s", r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}", r"\w")
 NFC_BIT = 1 << len(CLASSES)
+MARKS = "\u0334\u093c\u3099\u094d\u05b0\u0e38\u0321\u031b\u0316\u0301\u0315\u0345"  # of many combining classes
 
 
 def matched_by_tokenizers(body):
@@ -32,17 +35,42 @@ def matched_by_tiktoken(body):
     return set(map(ord, encoding.decode(encoding.encode_ordinary(TEXT))))  # it drops what is not matched
 
 
-def touched_by_nfc():
-    """Code points that a text in NFC may not hold, or only in some places: all others need no normalization."""
-    nfc = normalizers.NFC()
+def nfc_of_utf8proc():
+    library = ctypes.CDLL(ctypes.util.find_library("utf8proc"))
+    library.utf8proc_NFC.restype = ctypes.c_void_p
+    free = ctypes.CDLL(None).free
+
+    def normalize(text):
+        pointer = library.utf8proc_NFC(text.encode())
+        result = ctypes.string_at(pointer).decode()
+        free(ctypes.c_void_p(pointer))
+        return result
+    return normalize
+
+
+def nfc_sets():
+    """Code points that a text in NFC may not hold, or only in some places, so that all others need no normalization; and
+    those that `tokenizers` does not know, because its tables of NFC are older: to it they are letters that nothing is
+    composed with or moves across."""
+    nfc, other = normalizers.NFC().normalize_str, nfc_of_utf8proc()
     seconds = set(range(0x1161, 0x1176)) | set(range(0x11A8, 0x11C3))  # Hangul vowels and finals
+    unknown = set()
     for c in POINTS:
         parts = unicodedata.decomposition(chr(c)).split()
         if len(parts) == 2 and not parts[0].startswith("<"):
             seconds.add(int(parts[1], 16))
-    return {c for c in POINTS if c >= 0x300 and
-            (c in seconds or unicodedata.combining(chr(c)) or nfc.normalize_str(chr(c)) != chr(c) or
-             unicodedata.category(chr(c)) == "Cn")}
+            pair = "".join(chr(int(part, 16)) for part in parts)
+            if nfc(pair) != other(pair):
+                unknown |= {c, int(parts[1], 16)}
+    touched = {c for c in POINTS if c >= 0x300 and
+               (c in seconds or unicodedata.combining(chr(c)) or nfc(chr(c)) != chr(c))}
+    for c in POINTS:
+        unassigned = unicodedata.category(chr(c)) == "Cn"
+        if c in touched or unassigned:
+            probes = [m + chr(c) + m for m in MARKS]
+            if unassigned or any(nfc(probe) != other(probe) for probe in probes):
+                unknown.add(c)
+    return touched - unknown, unknown
 
 
 def ranges_of(bits):
@@ -64,8 +92,13 @@ def main():
             sys.exit(f"[{body}]: tokenizers and tiktoken differ on {sorted(map(hex, members ^ other))}")
         for c in members:
             bits[c] |= 1 << number
-    for c in touched_by_nfc():
+    touched, unknown = nfc_sets()
+    for c in touched:
         bits[c] |= NFC_BIT
+    for c in unknown:
+        bits[c] |= 2 * NFC_BIT
+    assigned = [f"{c:X}" for c in sorted(unknown) if unicodedata.category(chr(c)) != "Cn"]
+    print(f"assigned, but not known to the NFC of tokenizers: {' '.join(assigned)}")
     numbers = [f"0x{start << 8 | value:x}" for start, value in ranges_of(bits)]
     lines = [""]
     for number in numbers:

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "common/element.hpp"
+#include "common/dispatch.hpp"
 #include "llmtrain/backend/tensor.hpp"
 
 namespace llmtrain {
@@ -28,34 +28,6 @@ struct Matrix {
   T* data;
   std::int64_t leading, rows, cols;
 };
-
-/// Calls f with a value of the type of statistics and masters: fp32 or fp64.
-template <class F>
-void dispatch_stats(const char* operation, DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::fp32: return f(float{});
-    case DType::fp64: return f(double{});
-    default:
-      fail(ExitCode::internal, "internal error: {} on the CPU takes fp32, fp64 and, as data, bf16, not {}", operation,
-           name_of(dtype));
-  }
-}
-
-/// Calls f with a value of the element type of data of `dtype`.
-template <class F>
-void dispatch(const char* operation, DType dtype, F&& f) {
-  if (dtype == DType::bf16) return f(Bf16{});
-  dispatch_stats(operation, dtype, f);
-}
-
-/// Calls f with a value of the type of what is stored beside statistics of type S: the same, or bf16.
-template <class S, class F>
-void dispatch_stored(const char* operand, DType dtype, F&& f) {
-  if (dtype == DType::bf16) return f(Bf16{});
-  require(dtype == dtype_of<S>, ExitCode::internal, "internal error: {} on the CPU are {} or bf16, not {}", operand,
-          name_of(dtype_of<S>), name_of(dtype));
-  f(S{});
-}
 
 /// Runs body(row, begin, end) over all elements of [rows, cols], in blocks of columns; the tensors of one element-by-
 /// element operation are read as a single row when all of them are dense.

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "common/element.hpp"
+#include "common/dispatch.hpp"
 #include "cuda/streams.hpp"
 #include "llmtrain/backend/kernels.hpp"
 
@@ -20,34 +20,6 @@ inline constexpr unsigned all_lanes = 0xffffffffu;
 /// Elements of type T in one 16-byte access.
 template <class T>
 inline constexpr int full_width = 16 / static_cast<int>(sizeof(T));
-
-/// Calls f with a value of the type of statistics and masters: fp32 or fp64.
-template <class F>
-void dispatch_stats(const char* operation, DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::fp32: return f(float{});
-    case DType::fp64: return f(double{});
-    default:
-      fail(ExitCode::internal, "internal error: {} on the GPU takes fp32, fp64 and, as data, bf16, not {}", operation,
-           name_of(dtype));
-  }
-}
-
-/// Calls f with a value of the element type of data of `dtype`.
-template <class F>
-void dispatch(const char* operation, DType dtype, F&& f) {
-  if (dtype == DType::bf16) return f(Bf16{});
-  dispatch_stats(operation, dtype, f);
-}
-
-/// Calls f with a value of the type of what is stored beside statistics of type S: the same, or bf16.
-template <class S, class F>
-void dispatch_stored(const char* operand, DType dtype, F&& f) {
-  if (dtype == DType::bf16) return f(Bf16{});
-  require(dtype == dtype_of<S>, ExitCode::internal, "internal error: {} on the GPU are {} or bf16, not {}", operand,
-          name_of(dtype_of<S>), name_of(dtype));
-  f(S{});
-}
 
 /// `width` elements as they lie in memory: one access, or two where they are wider than 16 bytes.
 template <class T, int width>

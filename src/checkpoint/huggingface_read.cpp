@@ -250,7 +250,7 @@ struct ImportedState::Memory {
   Mapping zeros;
 };
 
-ImportedState::ImportedState(const HuggingFaceFolder& folder, const ModelConfig& model, DType dtype,
+ImportedState::ImportedState(const HuggingFaceFolder& folder, const ModelConfig& model, DType masters, DType moments,
                              const fs::path& spill_folder)
     : memory_(std::make_unique<Memory>()) {
   const std::string_view prefix = facts_of(architecture_of(model)).prefix;
@@ -273,14 +273,15 @@ ImportedState::ImportedState(const HuggingFaceFolder& folder, const ModelConfig&
   SpillFile file(spill_folder);
   std::vector<Spilled> spilled;
   std::int64_t longest = 0;
-  for (const auto& [tensor, found] : sources) spill(tensor, found, dtype, file, spilled);
-  for (const Spilled& one : spilled) longest = std::max(longest, one.piece.bytes());
+  for (const auto& [tensor, found] : sources) spill(tensor, found, masters, file, spilled);
+  for (const Spilled& one : spilled) longest = std::max(longest, one.piece.size() * size_of(moments));
   memory_->weights = file.map();
   memory_->zeros = Mapping(-1, longest);
   for (const Spilled& one : spilled) {
     for (const char* moment : {"/optimizer/exp_avg", "/optimizer/exp_avg_sq"}) {
       Piece& zeros = pieces_.emplace_back(one.piece);
       zeros.dataset = moment + one.piece.dataset;
+      zeros.dtype = moments;
       zeros.data = memory_->zeros.data();
     }
     pieces_.emplace_back(one.piece).data = memory_->weights.data() + one.offset;

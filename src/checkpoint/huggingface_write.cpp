@@ -167,12 +167,6 @@ WrittenWeights write_weights(const CheckpointReader& reader, std::span<const Fil
   return written;
 }
 
-void copy_into(const fs::path& folder, std::span<const fs::path> files) {
-  for (const fs::path& file : files) {
-    durable_write((folder / file.filename()).string(), read_file(file.string()));
-  }
-}
-
 void check_room(const fs::path& folder, std::int64_t bytes) {
   const std::int64_t free = free_bytes(folder);
   require(bytes <= free, ExitCode::io_error, "the weights need {} bytes and {} has {} free: make room", bytes,
@@ -209,7 +203,7 @@ WrittenWeights export_huggingface(const CheckpointReader& reader, const ModelCon
   check_room(aside.path(), bytes_of(tensors, wanted.dtype));
   durable_write((aside.path() / "config.json").string(), huggingface_config(model, wanted.dtype, wanted.end_token));
   durable_write((aside.path() / "generation_config.json").string(), huggingface_generation_config(wanted.end_token));
-  copy_into(aside.path(), wanted.other_files);
+  for (const OtherFile& file : wanted.other_files) durable_write((aside.path() / file.name).string(), file.text);
   const WrittenWeights written = write_weights(reader, tensors, wanted.dtype, wanted.shard_bytes, aside.path());
   sync_path(aside.path().string());
   durable_rename(aside.path().string(), folder.string());

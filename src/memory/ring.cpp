@@ -68,7 +68,7 @@ BufferRing plan_ring(std::span<const BufferUse> uses) {
       place = find_place(std::move(taken), use.bytes, ring.bytes, near);
     }
     const auto overlaps = [&](const Place& other) { return other.begin < place->end && place->begin < other.end; };
-    int before = static_cast<int>(i) - 1;
+    int before = use.bytes == 0 ? -1 : static_cast<int>(i) - 1;  // nothing is overwritten by nothing
     while (before >= 0 && !overlaps(places[static_cast<std::size_t>(before)])) --before;
     places.push_back(*place);
     ring.offsets.push_back(place->begin);

@@ -20,9 +20,10 @@ std::string header(const LayoutPlan& plan, const std::string& name) {
   const ParameterCounts counts = count_parameters(m);
   const int a_node = plan.hardware.ranks_a_node;
   const auto count = static_cast<double>(counts.total);
-  std::string text = fmt::format("plan of {}: {} of {}, {} node{}; nothing was run, every time is a prediction\n", name,
-                                 layout_text(deck, plan.topology()), plan.hardware.name,
-                                 (plan.ranks + a_node - 1) / a_node, plan.ranks > a_node ? "s" : "");
+  std::string text =
+      fmt::format("plan of {} on {} of {}, {} node{}: nothing was run, every time is a prediction\n  layout    {}\n",
+                  name, plan.ranks, plan.hardware.name, (plan.ranks + a_node - 1) / a_node,
+                  plan.ranks > a_node ? "s" : "", layout_text(deck, plan.topology()));
   text += fmt::format("  model     {} parameters: {} layers, hidden {}, heads {} ({} kv), ffn {}, vocabulary {}\n",
                       grouped(counts.total), m.layers, m.hidden, m.heads, m.kv_heads, m.ffn, m.vocab);
   text += fmt::format("  step      {} sequences x {} tokens = {} tokens; {} micro-batches of {} a rank\n",

@@ -88,11 +88,20 @@ class Searcher {
     }
   }
 
+  /// By what needs no dry run: the formula, then all but what layers take for a moment.
+  bool surely_too_large(const Deck& deck) const {
+    if (hardware_.memory == 0) return false;
+    const double room = hardware_.memory - hardware_.reserved;
+    if (least_bytes(deck, ranks_) > room) return true;
+    const Topology topology(deck, ranks_);
+    const MemoryPlan memory = stage_memory({deck, topology, hardware_}, rank_of_stage(topology, 0), 1);
+    return static_cast<double>(memory.device_total()) > room;
+  }
+
   /// True if it fits.
   bool try_layout(const Deck& deck) {
     ++search_.tried;
-    const double room = hardware_.memory > 0 ? hardware_.memory - hardware_.reserved : 1e30;
-    if (least_bytes(deck, ranks_) > room) {
+    if (surely_too_large(deck)) {
       ++search_.too_large;
       return false;
     }

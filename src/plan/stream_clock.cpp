@@ -17,10 +17,16 @@ double StreamClock::time_of(Event event) const {
   return event.device == nullptr || found == events_.end() ? 0 : found->second;
 }
 
+std::map<std::string, double> StreamClock::by_operation() const {
+  std::map<std::string, double> sums;
+  for (const auto& [name, seconds] : by_operation_) sums[name] += seconds;
+  return sums;
+}
+
 void StreamClock::on_operation(const OpNote& note) {
   const double seconds = operation_seconds(hardware_, note);
   clock(note.stream) += seconds;
-  by_operation_[note.name] += seconds;
+  by_operation_[note.name] += seconds;  // by address: names are literals
   computing_ = note.stream.id;
 }
 

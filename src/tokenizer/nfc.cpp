@@ -40,16 +40,17 @@ void append_nfc(std::string_view text, std::string& out) {
 std::string_view to_nfc(std::string_view text, std::string& buffer) {
   if (is_surely_nfc(text)) return text;
   buffer.clear();
+  const CharClasses& classes = CharClasses::instance();
   const char* end = text.data() + text.size();
   const char* done = text.data();
   for (const char* at = done; at != end;) {
-    const std::size_t bytes = utf8_bytes(at, end);
-    if (bytes == 0) {
+    const Char c = classes.at(at, end);
+    if ((c.classes & nfc_fixed) != 0 || utf8_bytes(at, end) == 0) {
       append_nfc({done, at}, buffer);
-      buffer.push_back(*at);
-      done = at + 1;
+      buffer.append(at, c.bytes);
+      done = at + c.bytes;
     }
-    at += bytes == 0 ? 1 : bytes;
+    at += c.bytes;
   }
   append_nfc({done, end}, buffer);
   return buffer;

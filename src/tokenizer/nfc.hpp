@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Unicode normalization form C.
+/// Unicode normalization form C, as Hugging Face's tokenizers does it.
 #pragma once
 
 #include <string>

@@ -13,14 +13,15 @@ namespace llmtrain {
 
 /// Classes of a character, as bits; Unicode 16, as in the regular expressions of the original tokenizers.
 enum CharClass : std::uint8_t {
-  letter = 1,      ///< \p{L}
-  number = 2,      ///< \p{N}
-  space = 4,       ///< \s
-  upper = 8,       ///< [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
-  lower = 16,      ///< [\p{Ll}\p{Lm}\p{Lo}\p{M}]
-  word = 32,       ///< \w
-  nfc_open = 64,   ///< a text that holds one may not be in NFC
-  not_ascii = 128  ///< of bytes only: look at the whole character
+  letter = 1,       ///< \p{L}
+  number = 2,       ///< \p{N}
+  space = 4,        ///< \s
+  upper = 8,        ///< [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
+  lower = 16,       ///< [\p{Ll}\p{Lm}\p{Lo}\p{M}]
+  word = 32,        ///< \w
+  nfc_open = 64,    ///< a text that holds one may not be in NFC
+  nfc_fixed = 128,  ///< of characters: not known to the NFC of `tokenizers`, whose tables are older: it stays as it is
+  not_ascii = 128   ///< of bytes: look at the whole character
 };
 
 /// A character's classes and its length; a byte that is not UTF-8 is a character of its own, of no class.
@@ -29,7 +30,7 @@ struct Char {
   std::uint8_t bytes;
 };
 
-inline constexpr std::size_t class_range_count = 3702;
+inline constexpr std::size_t class_range_count = 3710;
 /// First code point << 8 | classes, of each range of equal classes.
 extern const std::array<std::uint32_t, class_range_count> class_ranges;
 

@@ -55,7 +55,7 @@ class WordCache {
   }
 
  private:
-  static constexpr int log_slots = 15;
+  static constexpr int log_slots = 14;
   static constexpr std::uint64_t rotate(std::uint64_t x) { return x << 31 | x >> 33; }
   static constexpr std::array<Key, longest + 1> make_masks() {
     std::array<Key, longest + 1> masks{};

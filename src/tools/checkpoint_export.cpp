@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// `llmtrain checkpoint export|consolidate`: weights for other programs.
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <map>
 
 #include "checkpoint_actions.hpp"
+#include "llmtrain/base/files.hpp"
+#include "llmtrain/base/json.hpp"
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/checkpoint/huggingface.hpp"
 #include "llmtrain/config/read.hpp"
@@ -17,6 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 namespace po = boost::program_options;
+
+constexpr const char* byte_end = "<|endoftext|>";  // what ends a document of bytes is called
 
 struct Request {
   std::string checkpoint;
@@ -52,9 +58,57 @@ DType dtype_named(const std::string& name, std::string_view action, std::span<co
        action);
 }
 
-/// The files of a tokenizer: one file, or a folder's; beside them what transformers keeps there.
-std::vector<fs::path> tokenizer_files(const std::string& tokenizer) {
-  if (tokenizer == "bytes" || tokenizer == "none") return {};
+std::string utf8(std::uint32_t code) {
+  if (code < 0x80) return std::string(1, static_cast<char>(code));
+  return {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 0x3f))};
+}
+
+/// The byte tokenizer as tokenizers writes one: byte b is id b, under the printable character that stands for it there
+/// (itself, or the next one from U+0100 on), and nothing is merged.
+std::string bytes_tokenizer() {
+  JsonObject vocab;
+  std::uint32_t stand_in = 0x100;
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    const bool is_printable = (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte != 0xad);
+    vocab.add(utf8(is_printable ? byte : stand_in++), byte);
+  }
+  const JsonObject bytes = JsonObject()
+                               .add("type", "ByteLevel")
+                               .add("add_prefix_space", false)
+                               .add("trim_offsets", false)
+                               .add("use_regex", false);
+  const JsonObject end = JsonObject()
+                             .add("id", 256)
+                             .add("content", byte_end)
+                             .add("single_word", false)
+                             .add("lstrip", false)
+                             .add("rstrip", false)
+                             .add("normalized", false)
+                             .add("special", true);
+  const JsonObject model =
+      JsonObject().add("type", "BPE").add("vocab", vocab.add(byte_end, 256)).add("merges", JsonArray());
+  return JsonObject()
+             .add("version", "1.0")
+             .add("added_tokens", JsonArray().add(end))
+             .add("pre_tokenizer", bytes)
+             .add("decoder", bytes)
+             .add("model", model)
+             .text() +
+         "\n";
+}
+
+std::vector<OtherFile> bytes_files() {
+  const JsonObject config = JsonObject()
+                                .add("tokenizer_class", "PreTrainedTokenizerFast")
+                                .add("eos_token", byte_end)
+                                .add("clean_up_tokenization_spaces", false);
+  return {{"tokenizer.json", bytes_tokenizer()}, {"tokenizer_config.json", config.text() + "\n"}};
+}
+
+/// A tokenizer's file, or those of its folder, and what transformers keeps beside them, under the names that it knows.
+std::vector<OtherFile> tokenizer_files(const std::string& tokenizer) {
+  if (tokenizer == "none") return {};
+  if (tokenizer == "bytes") return bytes_files();
   const fs::path path(tokenizer);
   std::error_code ignored;
   require(fs::exists(path, ignored), ExitCode::missing_input,
@@ -63,17 +117,18 @@ std::vector<fs::path> tokenizer_files(const std::string& tokenizer) {
           tokenizer);
   const bool is_folder = fs::is_directory(path, ignored);
   const fs::path folder = is_folder ? path : fs::path(folder_of(tokenizer));
-  std::vector<fs::path> files;
-  if (!is_folder) files.push_back(path);
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                           "vocab.json", "merges.txt", "chat_template.jinja"}) {
-    const bool is_new = is_folder || path.filename() != name;
-    if (is_new && fs::is_regular_file(folder / name, ignored)) files.push_back(folder / name);
+  std::map<std::string, fs::path> sources;
+  if (!is_folder) sources[path.filename().string()] = path;
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+        "merges.txt", "chat_template.jinja", "encoder.json", "vocab.bpe", "tokenizer.model"}) {
+    if (fs::is_regular_file(folder / name, ignored)) sources[name] = folder / name;
   }
-  require(!files.empty(), ExitCode::missing_input,
-          "the folder '{}' holds no tokenizer: name another one with "
-          "--tokenizer PATH",
-          tokenizer);
+  std::vector<OtherFile> files;
+  for (const auto& [name, source] : sources) {
+    const std::string known = name == "encoder.json" ? "vocab.json" : name == "vocab.bpe" ? "merges.txt" : name;
+    if (known == name || !sources.contains(known)) files.push_back({known, read_file(source.string())});
+  }
   return files;
 }
 
@@ -116,9 +171,10 @@ int checkpoint_export(Arguments arguments) {
   wanted.shard_bytes = static_cast<std::int64_t>(request.shard_gigabytes * 1e9);
   const CheckpointReader reader(MpiComm{}, open_checkpoint(MpiComm{}, request.checkpoint));
   const Deck deck = deck_of(reader);
-  const std::string tokenizer = request.tokenizer.empty() ? deck.data.tokenizer.file : request.tokenizer;
-  wanted.other_files = tokenizer_files(tokenizer);
-  if (tokenizer == deck.data.tokenizer.file) wanted.end_token = make_tokenizer(deck.data.tokenizer)->eod();
+  TokenizerConfig tokenizer = deck.data.tokenizer;
+  if (!request.tokenizer.empty()) tokenizer.file = request.tokenizer;
+  wanted.other_files = tokenizer_files(tokenizer.file);
+  if (tokenizer.file != "none") wanted.end_token = make_tokenizer(tokenizer)->eod();
   tell(export_huggingface(reader, deck.model, wanted, request.target), wanted.dtype, request.target);
   return 0;
 }

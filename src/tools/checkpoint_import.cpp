@@ -14,8 +14,8 @@
 #include "llmtrain/checkpoint/saver.hpp"
 #include "llmtrain/config/dump.hpp"
 #include "llmtrain/config/read.hpp"
+#include "llmtrain/driver/parts.hpp"
 #include "llmtrain/driver/resolve.hpp"
-#include "llmtrain/model/shapes.hpp"
 #include "llmtrain/tokenizer/tokenizer.hpp"
 #include "llmtrain/tools/options.hpp"
 
@@ -68,12 +68,30 @@ bool parse(Arguments arguments, Request& request) {
   return true;
 }
 
+/// The folder if it holds a tokenizer that llmtrain reads, else bytes.
+std::string tokenizer_in(const std::string& folder) {
+  std::error_code ignored;
+  const auto has = [&](const char* name) { return fs::exists(fs::path(folder) / name, ignored); };
+  if (!has("tokenizer.json") && !has("vocab.json")) return "bytes";
+  TokenizerConfig tokenizer;
+  tokenizer.file = folder;
+  try {
+    make_tokenizer(tokenizer);
+    return folder;
+  } catch (const Error& error) {
+    fmt::print(stderr, "note: data.tokenizer is bytes, for the tokenizer of the folder cannot be used: {}\n",
+               error.what());
+    return "bytes";
+  }
+}
+
 /// The run's deck as it is written.
 Deck written_deck(const Request& request, const ModelConfig& stored) {
   const DeckChecks checks{.ranks = 0, .data = false};
   if (!request.deck.empty()) return read_deck(request.deck, request.overrides, checks);
   Deck deck;
   deck.model = stored;
+  deck.data.tokenizer.file = tokenizer_in(request.folder);
   return parse_deck(to_yaml(deck), "config.json", request.overrides, checks);
 }
 
@@ -108,7 +126,8 @@ int checkpoint_import(Arguments arguments) {
   require(list_step_folders(request.target).steps.empty(), ExitCode::cannot_create,
           "{} holds the checkpoints of a run already: name another folder", request.target);
   const HuggingFaceFolder folder(request.folder);
-  const ImportedState state(folder, deck.model, stats_dtype(deck.precision.compute), request.target);
+  const StoreTypes types = store_types(deck.precision);
+  const ImportedState state(folder, deck.model, types.masters, types.moments, request.target);
   const SaveResult saved =
       save_checkpoint(MpiComm{}, request.target, initial_state(deck, *tokenizer), state.pieces(), {});
   const std::size_t files = folder.files().size();

@@ -13,7 +13,7 @@ namespace {
 
 // In the order of --help.
 constexpr std::array rows{
-    Tool{"preprocess", "--input FILE... --output-prefix P --tokenizer T [options]",
+    Tool{"preprocess", "--input FILE... --output-prefix P --tokenizer T|--train-tokenizer N [options]",
          "Turn JSON lines into indexed datasets.", true, tool_preprocess},
     Tool{"data", "info|dump|verify|merge|split|at ...", "Look at indexed datasets, prove, join and cut them.", false,
          tool_data},
@@ -38,6 +38,14 @@ constexpr std::array rows{
 
 constexpr Tool train{"", "DECK [block.key=value ...]", "Train as DECK says.", true, tool_train};
 constexpr Tool version{"--version", "", "Print what this build was made from.", false, tool_version};
+
+/// This process's rank as its launcher says; null without one.
+const char* launcher_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (const char* rank = std::getenv(name)) return rank;
+  }
+  return nullptr;
+}
 
 bool exists(const std::string& path) {
   std::error_code ignored;
@@ -68,7 +76,12 @@ Command choose_command(Arguments arguments) {
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   if (first == "--help" || first == "-h") return {*find_tool("help"), {}};
   if (first == "--version" || first == "-V") return {version, rest};
-  if (const Tool* tool = find_tool(first)) return {*tool, rest};
+  if (const Tool* tool = find_tool(first)) {
+    Command command{*tool, rest};
+    // Alone, preprocess needs no MPI: it also works where that cannot start.
+    if (tool->run == tool_preprocess && launcher_rank() == nullptr) command.tool.mpi = false;
+    return command;
+  }
   require(!first.starts_with('-'), ExitCode::usage, "unknown option '{}' (see llmtrain --help)", first);
   if (!exists(first)) {
     require(first.find('=') == std::string::npos, ExitCode::usage,
@@ -86,10 +99,8 @@ std::string error_text(const Error& error) {
 }
 
 bool is_first_of_job() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
-    if (const char* rank = std::getenv(name)) return std::string_view(rank) == "0";
-  }
-  return true;
+  const char* rank = launcher_rank();
+  return rank == nullptr || std::string_view(rank) == "0";
 }
 
 }  // namespace llmtrain

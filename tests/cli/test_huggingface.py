@@ -164,15 +164,28 @@ def mistakes(folder, tensors):
 
 
 def tokenizer_files(folder):
-    tokenizer = WORK / "tokenizer"
-    tokenizer.mkdir()
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (tokenizer / name).write_text("{}")
-    for number, path in enumerate((tokenizer, tokenizer / "tokenizer.json")):
+    """Bytes become a tokenizer.json, which goes along as a file or a folder, and comes back with an import."""
+    names = ("tokenizer.json", "tokenizer_config.json")
+    vocab = json.loads((folder / names[0]).read_text())["model"]["vocab"]
+    check(sorted(vocab.values()) == list(range(257)) and vocab["a"] == 97 and vocab["\u0120"] == 32
+          and vocab["\u0143"] == 0xad and vocab["<|endoftext|>"] == 256, "every byte has its id and its character")
+    (WORK / "tokenizer").mkdir()
+    for name in names:
+        shutil.copy(folder / name, WORK / "tokenizer" / name)
+    for number, path in enumerate((WORK / "tokenizer", WORK / "tokenizer" / names[0])):
         target = WORK / f"with-tokenizer-{number}"
         checkpoint("export", "work/llama/checkpoints", target, "--tokenizer", path)
-        check({path.name for path in target.iterdir()} == {path.name for path in folder.iterdir()}
-              | {"tokenizer.json", "tokenizer_config.json"}, "the tokenizer's files go along")
+        check(all((target / name).read_bytes() == (folder / name).read_bytes() for name in names), "its files go along")
+        check(json.loads((target / "config.json").read_text())["eos_token_id"] == 256, "... and its end of document")
+    (WORK / "pair").mkdir()
+    (WORK / "pair" / "encoder.json").write_text(json.dumps(vocab))
+    (WORK / "pair" / "vocab.bpe").write_text("#version: 0.2\n")
+    checkpoint("export", "work/llama/checkpoints", WORK / "with-pair", "--tokenizer", WORK / "pair")
+    check({"vocab.json", "merges.txt"} <= {path.name for path in (WORK / "with-pair").iterdir()}, "under today's names")
+    checkpoint("export", "work/llama/checkpoints", WORK / "without", "--tokenizer", "none")
+    check(not (WORK / "without" / names[0]).exists(), "none leaves it out")
+    check(f"tokenizer: {folder}" in checkpoint("info", "work/llama-back", "--deck").replace('"', ""),
+          "an import takes the folder's tokenizer")
 
 
 def main():

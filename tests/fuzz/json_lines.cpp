@@ -29,7 +29,7 @@ Judgement judge(const std::string& line) {
   simdjson::dom::parser parser;
   simdjson::dom::element element;
   const auto status = parser.parse(line).get(element);
-  if (status == simdjson::NUMBER_ERROR || status == simdjson::BIGINT_ERROR) return Judgement::unknown;
+  if (status == simdjson::NUMBER_ERROR) return Judgement::unknown;
   return status == simdjson::SUCCESS && element.is_object() ? Judgement::object : Judgement::refused;
 }
 

@@ -125,6 +125,10 @@ def exports(binary, checkpoint, model_class, tokens, folder):
         check(loaded.dtype == kind, f"config.json says {dtype}")
     automatic = transformers.AutoConfig.from_pretrained(whole)
     check(type(automatic) is type(model.config), "AutoConfig finds the class")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(whole)
+    text = "The old ship,\n\t\u00e4\u6f22\U0001f600 sails."
+    check(tokenizer.encode(text) == list(text.encode()) and tokenizer.decode(list(text.encode())) == text
+          and tokenizer.eos_token_id == 256, "AutoTokenizer gives bytes their ids, and back")
     return model, ours
 
 

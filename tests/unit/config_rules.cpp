@@ -126,8 +126,7 @@ TEST_CASE("split takes three shares") {
   std::string problem;
   CHECK(parse_split("969, 30, 1", problem).value()[0] == 969);
   CHECK(parse_split("99.9,0,0", problem).has_value());
-  CHECK(contains(with({"data.split='0,1,0'", "data.train=[a]"}, {.ranks = 0, .data = true}),
-                 "nothing for training"));
+  CHECK(contains(with({"data.split='0,1,0'", "data.train=[a]"}, {.ranks = 0, .data = true}), "nothing for training"));
 }
 
 TEST_CASE("rules with the number of ranks") {
@@ -163,14 +162,13 @@ TEST_CASE("what every choice of a feature allows") {
               "parallel.shard=4", "parallel.zero=0"},
              four)
             .empty());
-  for (const char* zero : {"parallel.zero=2", "parallel.zero=3"})
-    CHECK(with({zero, "parallel.shard=2"}, four).empty());
+  for (const char* zero : {"parallel.zero=2", "parallel.zero=3"}) CHECK(with({zero, "parallel.shard=2"}, four).empty());
   CHECK(with({}, four).empty());
   CHECK(with({"schedule.recompute=block"}, four).empty());
   CHECK(with({"schedule.recompute=selective", "schedule.recompute_modules=[mlp]"}, four).empty());
-  for (const char* other : {"precision={gradients: bf16, reduce: bf16, moments: bf16}", "data.order=shuffled",
-                            "data.document_mask=true", "data.tokenizer=t.json", "checkpoint.async=true",
-                            "data.train=[a, b]"})
+  for (const char* other :
+       {"precision={gradients: bf16, reduce: bf16, moments: bf16}", "data.order=shuffled", "data.document_mask=true",
+        "data.tokenizer=t.json", "checkpoint.async=true", "data.train=[a, b]"})
     CHECK(with({other}, four).empty());
   for (const std::string kind : {"gpipe", "1f1b", "interleaved"}) {
     CHECK(with({"precision.compute=fp32", "schedule.kind=" + kind, "parallel.pipeline=2"}, four).empty());

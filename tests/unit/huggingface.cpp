@@ -91,7 +91,7 @@ void round_trip(const ModelConfig& model, DType dtype, std::int64_t shard_bytes,
   wanted.shard_bytes = shard_bytes;
   export_huggingface(reader, model, wanted, scratch.path() / "hf");
   const HuggingFaceFolder folder(scratch.path() / "hf");
-  check_state(ImportedState(folder, model, DType::fp32, scratch.path()), model, rounded);
+  check_state(ImportedState(folder, model, DType::fp32, DType::fp32, scratch.path()), model, rounded);
 }
 
 }  // namespace

@@ -52,12 +52,18 @@ ModelConfig read_huggingface_config(std::string_view json, std::string_view wher
 /// are free where the weights do not depend on them.
 std::vector<std::string> model_differences(const ModelConfig& stored, const ModelConfig& model);
 
+/// A file beside the weights.
+struct OtherFile {
+  std::string name;
+  std::string text;
+};
+
 /// What an export is to be.
 struct HuggingFaceExport {
   DType dtype = DType::bf16;
-  std::int64_t shard_bytes = 5'000'000'000;        ///< at most so many a file; a larger tensor has a file of its own
-  std::optional<std::int32_t> end_token;           ///< ends a document
-  std::vector<std::filesystem::path> other_files;  ///< copied beside the weights: the tokenizer's
+  std::int64_t shard_bytes = 5'000'000'000;  ///< at most so many a file; a larger tensor has a file of its own
+  std::optional<std::int32_t> end_token;     ///< ends a document
+  std::vector<OtherFile> other_files;        ///< the tokenizer's
 };
 
 /// Files of weights and their bytes together.
@@ -96,12 +102,12 @@ class HuggingFaceFolder {
   std::vector<SafetensorsFile> files_;
 };
 
-/// The state of a run that starts from a folder's weights, as pieces for a save: its weights as `dtype`, zeros for their
+/// The state of a run that starts from a folder's weights, as pieces for a save: master weights, and zeros for their
 /// moments. The weights lie in a file without a name in `spill_folder`, so they need not fit in memory.
 class ImportedState {
  public:
   /// Throws Error(bad_input) naming a tensor that is missing, unknown, or of another shape or type than the model's.
-  ImportedState(const HuggingFaceFolder& folder, const ModelConfig& model, DType dtype,
+  ImportedState(const HuggingFaceFolder& folder, const ModelConfig& model, DType masters, DType moments,
                 const std::filesystem::path& spill_folder);
   ~ImportedState();
 

@@ -15,8 +15,8 @@ namespace llmtrain {
 
 /// Which rules parse_deck applies beyond those of single keys and check_values.
 struct DeckChecks {
-  int ranks = 0;       ///< check_ranks for so many ranks; 0: unknown
-  bool data = false;   ///< data.train must name a dataset (check_data)
+  int ranks = 0;      ///< check_ranks for so many ranks; 0: unknown
+  bool data = false;  ///< data.train must name a dataset (check_data)
 };
 
 /// Rules that need no number of ranks.

@@ -20,7 +20,7 @@ class StreamClock final : public OpObserver {
   double now(Stream stream) const;
 
   /// Seconds of computation by operation.
-  const std::map<std::string, double>& by_operation() const { return by_operation_; }
+  std::map<std::string, double> by_operation() const;
   /// Seconds of collectives by group name, hidden or not.
   const std::map<std::string, double>& by_group() const { return by_group_; }
 
@@ -43,7 +43,8 @@ class StreamClock final : public OpObserver {
   std::unordered_map<const Group*, double> groups_;
   std::unordered_map<const Group*, GroupPlacement> placements_;
   std::unordered_map<std::uint64_t, double> events_;
-  std::map<std::string, double> by_operation_, by_group_;
+  std::unordered_map<const char*, double> by_operation_;
+  std::map<std::string, double> by_group_;
   std::map<std::string, GroupPlacement> by_name_;
   int computing_ = 0;  ///< the stream of the last operation: collectives slow it down
 };
