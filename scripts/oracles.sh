@@ -7,8 +7,9 @@
 # instead. --huggingface exchanges models with PyTorch and transformers 5 and 4 instead, and compares logits, losses and
 # gradients (tests/golden/huggingface.py); its packages take 6 GB. --megatron does also what megatron-core says of the order
 # and the files of data, in an environment of its own beside FOLDER: it wants an older NumPy, and PyTorch, some gigabytes.
-# FOLDER, else $LLMTRAIN_ORACLES, else ~/.cache/llmtrain-oracles: a Python environment with numpy and h5py, made once,
-# outside the source tree.
+# FOLDER, else $LLMTRAIN_ORACLES, else ~/.cache/llmtrain-oracles: a Python environment with numpy, h5py, tokenizers and
+# tiktoken, made once, outside the source tree. $LLMTRAIN_TEST_DATA, if set, is a folder with tokenizers/gpt2,
+# tokenizers/llama3 and text/*.txt: then their ids are compared too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,13 +28,13 @@ done
 folder=${1:-${LLMTRAIN_ORACLES:-${XDG_CACHE_HOME:-$HOME/.cache}/llmtrain-oracles}}
 python=$folder/bin/python3
 
-if ! "$python" -c 'import numpy, h5py' 2>/dev/null; then
-  echo "oracles: making a Python environment with numpy and h5py in $folder"
+if ! "$python" -c 'import numpy, h5py, tokenizers, tiktoken' 2>/dev/null; then
+  echo "oracles: making a Python environment with numpy, h5py, tokenizers and tiktoken in $folder"
   python3 -m venv "$folder" || {
     echo "oracles: no environment; as root: apt-get install python3-venv" >&2
     exit 1
   }
-  "$python" -m pip install --quiet numpy h5py
+  "$python" -m pip install --quiet numpy h5py tokenizers tiktoken
 fi
 
 export PYTHONDONTWRITEBYTECODE=1
@@ -57,7 +58,11 @@ fi
 
 "$python" tests/golden/deepspeed_fields.py "$folder/deepspeed/deepspeed" ${write[@]+"${write[@]}"}
 "$python" tests/golden/golden.py "${write[@]}"
-((${#write[@]} > 0)) || "$python" tests/golden/compare.py ./llmtrain
+"$python" tests/golden/tokenizers.py "${write[@]}"
+if ((${#write[@]} == 0)); then
+  "$python" tests/golden/compare.py ./llmtrain
+  "$python" tests/golden/compare_tokenizers.py ./llmtrain
+fi
 
 if $megatron; then
   python=$folder-megatron/bin/python3

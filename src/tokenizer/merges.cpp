@@ -1,18 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The hash table of pairs, and merging by search in short words and by a heap in long ones.
+/// The hash table of pairs, and merging by search in short words and rank by rank in long ones.
 #include "merges.hpp"
 
 #include <algorithm>
 #include <bit>
-#include <functional>
+#include <map>
 
 namespace llmtrain {
 namespace {
 
-constexpr std::size_t longest_short = 40;  // symbols
+constexpr std::size_t longest_short = 100;  // symbols
 constexpr std::uint32_t nowhere = UINT32_MAX;
 
-std::uint64_t heap_key(std::uint32_t rank, std::uint32_t place) { return std::uint64_t{rank} << 32 | place; }
+/// Places of pairs that wait to be merged, by rank. Pairs of one rank are merged from left to right, so that memory is
+/// read in order; in a trained vocabulary the pairs that arise meanwhile have larger ranks.
+class Waiting {
+ public:
+  bool empty() const { return buckets_.empty(); }
+  std::uint32_t first_rank() const { return buckets_.begin()->first; }
+
+  void add(std::uint32_t rank, std::uint32_t place) {
+    Bucket& bucket = buckets_[rank];
+    bucket.sorted = bucket.sorted && (bucket.places.empty() || bucket.places.back() < place);
+    bucket.places.push_back(place);
+  }
+
+  /// Calls `merge` with the places of the smallest rank from left to right, until a smaller rank waits.
+  template <class Merge>
+  void merge_first(Merge merge) {
+    const std::uint32_t rank = first_rank();
+    Bucket bucket = std::move(buckets_.extract(buckets_.begin()).mapped());
+    if (!bucket.sorted)
+      std::sort(bucket.places.begin() + static_cast<std::ptrdiff_t>(bucket.next), bucket.places.end());
+    bucket.sorted = true;
+    while (bucket.next < bucket.places.size()) {
+      merge(rank, bucket.places[bucket.next++]);
+      if (!empty() && first_rank() <= rank) return put_back(rank, std::move(bucket));
+    }
+  }
+
+ private:
+  struct Bucket {
+    std::vector<std::uint32_t> places;
+    std::size_t next = 0;  ///< places before are done
+    bool sorted = true;
+  };
+
+  void put_back(std::uint32_t rank, Bucket rest) {
+    const auto [there, fresh] = buckets_.try_emplace(rank);
+    std::swap(there->second, rest);
+    for (std::size_t i = rest.next; i < rest.places.size(); ++i)
+      add(rank, rest.places[i]);  // those that came meanwhile
+  }
+
+  std::map<std::uint32_t, Bucket> buckets_;
+};
 
 }  // namespace
 
@@ -60,26 +102,18 @@ void Merger::merge_short(const MergeTable& table, std::vector<std::int32_t>& sym
 void Merger::merge_long(const MergeTable& table, std::vector<std::int32_t>& symbols) {
   const auto size = static_cast<std::uint32_t>(symbols.size());
   links_.resize(size);
-  heap_.clear();
+  Waiting waiting;
   for (std::uint32_t i = 0; i < size; ++i) {
     links_[i] = {i - 1, i + 1 < size ? i + 1 : nowhere};  // before the first: nowhere
-    if (pairs_[i].rank != MergeTable::no_rank) heap_.push_back(heap_key(pairs_[i].rank, i));
+    if (pairs_[i].rank != MergeTable::no_rank) waiting.add(pairs_[i].rank, i);
   }
-  const std::greater<> smallest_on_top;
-  std::make_heap(heap_.begin(), heap_.end(), smallest_on_top);
   const auto pair_up = [&](std::uint32_t place) {
     const std::uint32_t next = links_[place].after;
     pairs_[place] = next == nowhere ? MergeTable::Found{} : table.find(symbols[place], symbols[next]);
-    if (pairs_[place].rank == MergeTable::no_rank) return;
-    heap_.push_back(heap_key(pairs_[place].rank, place));
-    std::push_heap(heap_.begin(), heap_.end(), smallest_on_top);
+    if (pairs_[place].rank != MergeTable::no_rank) waiting.add(pairs_[place].rank, place);
   };
-  while (!heap_.empty()) {
-    std::pop_heap(heap_.begin(), heap_.end(), smallest_on_top);
-    const auto place = static_cast<std::uint32_t>(heap_.back());
-    const auto rank = static_cast<std::uint32_t>(heap_.back() >> 32);
-    heap_.pop_back();
-    if (pairs_[place].rank != rank) continue;  // the pair was broken since
+  const auto merge_at = [&](std::uint32_t rank, std::uint32_t place) {
+    if (pairs_[place].rank != rank) return;  // the pair was broken since
     const std::uint32_t eaten = links_[place].after;
     const std::uint32_t next = links_[eaten].after;
     symbols[place] = pairs_[place].id;
@@ -88,7 +122,8 @@ void Merger::merge_long(const MergeTable& table, std::vector<std::int32_t>& symb
     if (next != nowhere) links_[next].before = place;
     pair_up(place);
     if (links_[place].before != nowhere) pair_up(links_[place].before);
-  }
+  };
+  while (!waiting.empty()) waiting.merge_first(merge_at);
   std::size_t left = 0;
   for (std::uint32_t i = 0; i != nowhere; i = links_[i].after) symbols[left++] = symbols[i];
   symbols.resize(left);

@@ -74,7 +74,6 @@ class Merger {
   };
   std::vector<MergeTable::Found> pairs_;  ///< of each symbol with the next one
   std::vector<Link> links_;
-  std::vector<std::uint64_t> heap_;  ///< rank << 32 | place, the smallest on top
 };
 
 }  // namespace llmtrain

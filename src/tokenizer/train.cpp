@@ -190,7 +190,15 @@ void BpeTrainer::add(std::string_view text) {
   pattern_->pre_tokenizer.split(text, [this](std::string_view piece) { ++words_[std::string(piece)]; });
 }
 
+void BpeTrainer::check(std::int64_t vocab, std::span<const std::string> special) const {
+  const std::int64_t least = 256 + std::ssize(special);
+  require(vocab >= least && vocab <= Vocabulary::largest_id, ExitCode::configuration,
+          "a trained vocabulary of {} ids: choose from {} (256 bytes and {} special tokens) to {}", vocab, least,
+          special.size(), Vocabulary::largest_id);
+}
+
 std::string BpeTrainer::train(std::int64_t vocab, std::span<const std::string> special) const {
+  check(vocab, special);
   Tokens tokens;
   for (const std::string& text : special) tokens.id_of(text);
   const std::size_t special_count = tokens.names.size();
@@ -201,11 +209,6 @@ std::string BpeTrainer::train(std::int64_t vocab, std::span<const std::string> s
     const char byte = static_cast<char>(b);
     id_of_byte[static_cast<std::size_t>(b)] = tokens.id_of(characters_of_bytes({&byte, 1}));
   }
-  require(vocab >= static_cast<std::int64_t>(tokens.names.size()) && vocab <= Vocabulary::largest_id,
-          ExitCode::configuration,
-          "a trained vocabulary of {} ids: choose from {} ({} special tokens and 256 bytes) to {}", vocab,
-          tokens.names.size(), special_count, Vocabulary::largest_id);
-
   std::vector<Word> words;
   for (const auto& [text, count] : words_) {
     Word word{{}, count};

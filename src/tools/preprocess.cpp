@@ -322,6 +322,12 @@ int tool_preprocess(const MpiComm& world, Arguments arguments) {
   std::optional<PreprocessOptions> options;
   together(world, [&] { options = read_preprocess_options(arguments, !world || world.rank() == 0); });
   if (!options.has_value()) return 0;
+  if (options->trained_vocab != 0) {
+    together(world, [&] {
+      if (!world || world.rank() == 0) train_tokenizer(*options);
+    });
+    return 0;
+  }
   int signal = 0;
   {
     const SignalNote note;

@@ -68,16 +68,27 @@ std::optional<PreprocessOptions> read_preprocess_options(Arguments arguments, bo
       ("threads", po::value(&options.threads)->default_value(options.threads),
        "that encode, on each rank; 0 = allowed cores / ranks of the node")  //
       ("max-line-bytes", po::value(&options.max_line_bytes)->default_value(options.max_line_bytes),
-       "longest line that is read");
+       "longest line that is read")  //
+      ("train-tokenizer", po::value(&options.trained_vocab)->value_name("N"),
+       "instead, train a byte-level BPE of N ids on the texts and write P_tokenizer.json")  //
+      ("pattern", po::value(&options.pattern)->default_value(options.pattern),
+       "how the trained tokenizer splits text: gpt2, llama3, o200k, qwen2 or an expression");
   const po::variables_map given = parse_options("preprocess", arguments, described, {});
   if (given.count("help") != 0) {
     if (prints) std::cout << tool_usage("preprocess", described) << explanation;
     return std::nullopt;
   }
-  for (const char* name : {"input", "output-prefix", "tokenizer"}) {
+  const bool trains = given.count("train-tokenizer") != 0;
+  for (const char* name : {"input", "output-prefix", trains ? "input" : "tokenizer"}) {
     require(given.count(name) != 0, ExitCode::usage, "preprocess: --{} is missing; see llmtrain preprocess --help",
             name);
   }
+  for (const char* name : {"tokenizer", "append-eod"}) {
+    require(!trains || given[name].empty() || given[name].defaulted(), ExitCode::usage,
+            "preprocess --train-tokenizer does not go with --{}: train first, then name the file as --tokenizer", name);
+  }
+  require(trains || given["pattern"].defaulted(), ExitCode::usage,
+          "preprocess --pattern is for --train-tokenizer; else write --tokenizer '{{file: F, pattern: P}}'");
   require(options.max_line_bytes >= 1 && options.max_line_bytes <= largest_line, ExitCode::usage,
           "preprocess --max-line-bytes {}: choose from 1 to {}", options.max_line_bytes, largest_line);
   require(options.threads >= 0 && options.threads <= most_threads, ExitCode::usage,

@@ -13,7 +13,7 @@ namespace {
 
 // In the order of --help.
 constexpr std::array rows{
-    Tool{"preprocess", "--input FILE... --output-prefix P --tokenizer T [options]",
+    Tool{"preprocess", "--input FILE... --output-prefix P --tokenizer T|--train-tokenizer N [options]",
          "Turn JSON lines into indexed datasets.", true, tool_preprocess},
     Tool{"data", "info|dump|verify|merge|split|at ...", "Look at indexed datasets, prove, join and cut them.", false,
          tool_data},

@@ -83,6 +83,30 @@ def test_exit_codes(folder):
     check(shown.returncode == 0 and "--max-line-bytes" in shown.stdout, "exit codes: --help")
 
 
+def test_trained_tokenizer(folder):
+    """A tokenizer is trained, used by its name, and refuses what does not go with it."""
+    text = "the theory of the thing is that they thought " * 20
+    (folder / "in.jsonl").write_text("".join(json.dumps({"text": text[i:]}) + "\n" for i in range(50)))
+    command = [binary, "preprocess", "--input", folder / "in.jsonl", "--output-prefix", folder / "t"]
+    result = subprocess.run([*command, "--train-tokenizer", "270", "--eod", "<e>"], capture_output=True, text=True)
+    check(result.returncode == 0 and "270 ids, 13 merges" in result.stdout, f"training: {result}")
+    model = json.loads((folder / "t_tokenizer.json").read_text())
+    check(model["model"]["merges"][:2] == [["t", "h"], ["\u0120", "th"]], f"training: {model['model']['merges'][:2]}")
+    check([a["content"] for a in model["added_tokens"]] == ["<e>"], "training: the end of document")
+    used = preprocess(folder, "--input", str(folder / "in.jsonl"), "--append-eod", "--eod", "<e>",
+                      tokenizer=str(folder / "t_tokenizer.json"))
+    tokens = (folder / "out_text_document.bin").stat().st_size // 2
+    sidecar = json.loads((folder / "out_text_document.json").read_text())
+    check(used.returncode == 0 and sidecar["eod"] == 0 and sidecar["vocab"] == 270, f"trained tokenizer: {used}")
+    check(tokens < 0.6 * sum(len(text) - i for i in range(50)), f"trained tokenizer: {tokens} tokens")
+    for code, part, more in [(64, "--append-eod", ["--train-tokenizer", "300", "--append-eod"]),
+                             (64, "--pattern", ["--tokenizer", "bytes", "--pattern", "llama3"]),
+                             (78, "choose from 257", ["--train-tokenizer", "256"]),
+                             (78, "take llama3", ["--train-tokenizer", "300", "--pattern", "cl100k"])]:
+        result = subprocess.run([*command, *more], capture_output=True, text=True)
+        check(result.returncode == code and part in result.stderr, f"training with {more}: {result}")
+
+
 def test_full_disk(folder):
     (folder / "in.jsonl").write_text('{"text":"%s"}\n' % ("x" * 1000) * 5000)
 
@@ -125,7 +149,7 @@ def test_signals(folder):
         check([p.name for p in folder.iterdir()] == ["pipe"], f"signals: files were left after {number!r}")
 
 
-for test in [test_files, test_exit_codes, test_full_disk, test_pipe_and_memory, test_signals]:
+for test in [test_files, test_exit_codes, test_trained_tokenizer, test_full_disk, test_pipe_and_memory, test_signals]:
     with tempfile.TemporaryDirectory() as name:
         test(pathlib.Path(name))
 print("failures:", len(failures))

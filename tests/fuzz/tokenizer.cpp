@@ -66,7 +66,7 @@ void try_bytes(std::string_view bytes) {
   const std::string text(bytes.substr(std::min(end + 1, bytes.size())));
   try {
     const BpeTokenizer tokenizer(read(kind, bytes.substr(0, end)), std::nullopt);
-    try_text(tokenizer, text, kind != 'j');
+    try_text(tokenizer, text, kind == 'r' || kind == 'm');
   } catch (const Error& error) {
     const bool configuration = kind == 'r' && error.code() == ExitCode::configuration;
     expect(error.code() == ExitCode::bad_input || configuration, error.what());
@@ -91,7 +91,7 @@ std::vector<std::string> seeds() {
   for (int b = 0; b < 256; ++b) {
     constexpr char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     ranks += {digits[b >> 2], digits[(b & 3) << 4], '=', '='};
-    ranks += " " + std::to_string(b) + "\n";
+    fmt::format_to(std::back_inserter(ranks), " {}\n", b);
   }
   return {
       head + R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true})" + tail + text,

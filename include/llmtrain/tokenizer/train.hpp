@@ -26,6 +26,8 @@ class BpeTrainer {
   void add_word(std::string_view word, std::int64_t count) { words_[std::string(word)] += count; }
   const std::unordered_map<std::string, std::int64_t>& words() const { return words_; }
 
+  /// Throws Error(configuration) for what `train` refuses, before texts are counted.
+  void check(std::int64_t vocab, std::span<const std::string> special) const;
   /// The text of a tokenizer.json of at most `vocab` ids: `special` tokens, bytes, then merges, fewer where no pair is left.
   /// Depends on the counts only, not on the order of texts. Throws Error(configuration) if the special tokens and the bytes
   /// are more.
