@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times this program's tokenizers, Hugging Face's `tokenizers` and `tiktoken` in turn on one core, and whether time grows
-with the input; prints a table for perf/records. Times are the thread's processor time, all taken in one run.
+"""Times this program's tokenizers, Hugging Face's `tokenizers` and `tiktoken` in turn on one core, and whether time
+grows with the input; prints a table for perf/records. Times are the thread's processor time, all taken in one run.
 
-usage: tokenizer_speed.py BUILD DATA   (a Python with tokenizers and tiktoken: the environment of scripts/oracles.sh; BUILD
-holds perf/tokenizer_speed, DATA holds tokenizers/gpt2, tokenizers/llama3 and text/*.txt)
+usage: tokenizer_speed.py BUILD DATA   (a Python with tokenizers and tiktoken: the environment of scripts/oracles.sh;
+BUILD holds perf/tokenizer_speed, DATA holds tokenizers/gpt2, tokenizers/llama3 and text/*.txt)
 """
 import base64
 import os

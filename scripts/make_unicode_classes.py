@@ -3,7 +3,7 @@
 """Writes src/tokenizer/unicode_ranges.cpp: the classes of all code points as the regular expressions of PyPI's
 `tokenizers` and `tiktoken` see them, measured with both. Says where the two differ and then writes nothing.
 
-usage: make_unicode_classes.py   (a Python with tokenizers and tiktoken: the environment of scripts/oracles.sh; libutf8proc)
+usage: make_unicode_classes.py   (with libutf8proc, and a Python with tokenizers and tiktoken: scripts/oracles.sh's)
 """
 import ctypes
 import ctypes.util
@@ -49,7 +49,7 @@ def nfc_of_utf8proc():
 
 
 def nfc_sets():
-    """Code points that a text in NFC may not hold, or only in some places, so that all others need no normalization; and
+    """Code points that a text in NFC may not hold, or only in some places, so that others need no normalization; and
     those that `tokenizers` does not know, because its tables of NFC are older: to it they are letters that nothing is
     composed with or moves across."""
     nfc, other = normalizers.NFC().normalize_str, nfc_of_utf8proc()

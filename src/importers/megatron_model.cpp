@@ -48,7 +48,8 @@ void translate_activation(const Translation& t, const Traits& traits) {
   if (traits.llama()) return t.draft.set("model.activation", std::string("silu"), t.args.shown("swiglu"));
   // Megatron's fused bias and GeLU is the tanh form; without biases or fusion it is PyTorch's exact one.
   const bool exact = !t.args.given("openai-gelu") && (t.args.given("no-bias-gelu-fusion") || !traits.biases);
-  const std::string_view name = t.args.which({"openai-gelu", "no-bias-gelu-fusion", "swiglu"});
+  const std::string_view name =
+      t.args.which({t.args.given("openai-gelu") ? "openai-gelu" : "swiglu", "no-bias-gelu-fusion"});
   t.draft.set("model.activation", std::string(exact ? "gelu" : "gelu_tanh"),
               t.args.shown(name) + (name == "swiglu" ? ": its fused GeLU is the tanh form" : ""));
 }
@@ -150,7 +151,8 @@ void translate_model(Translation& t) {
   const std::string_view untie = "untie-embeddings-and-output-weights";
   t.draft.set("model.tied", !args.given(untie), args.shown(untie));
   const bool qkv_bias = traits.biases || args.given("add-qkv-bias") || !traits.llama();
-  t.draft.set("model.qkv_bias", qkv_bias, args.shown(args.which({"add-qkv-bias", "disable-bias-linear"})));
+  t.draft.set("model.qkv_bias", qkv_bias,
+              args.shown(args.given("add-qkv-bias") ? "add-qkv-bias" : "disable-bias-linear"));
   translate_activation(t, traits);
   translate_positions(t, traits.llama());
   const double dropout = args.real("attention-dropout", 0.1);

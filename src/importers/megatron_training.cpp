@@ -153,7 +153,12 @@ void translate_batches(Translation& t) {
     t.draft.set("run.stop_after", exit_at, args.shown("exit-interval") + ", in a first job; raise it for the next");
   }
   const std::int64_t minutes = args.integer("exit-duration-in-mins", 0);
-  if (minutes > 0) t.draft.set("run.max_walltime", minutes * 60, args.shown("exit-duration-in-mins"));
+  if (minutes > 0 && args.given("save")) {
+    t.draft.set("run.max_walltime", minutes * 60, args.shown("exit-duration-in-mins"));
+  } else if (minutes > 0) {
+    t.lacks(args.shown("exit-duration-in-mins"),
+            "leaving without a checkpoint (--save absent): run.max_walltime saves");
+  }
 }
 
 void translate_schedule(const Translation& t) { translate_recompute(t); }
@@ -169,7 +174,7 @@ void translate_optimizer(const Translation& t) {
               args.shown(beta));
   const double start = args.real("start-weight-decay", args.real("weight-decay", 0.01));
   const double end = args.real("end-weight-decay", start);
-  const std::string_view decay = args.which({"end-weight-decay", "weight-decay"});
+  const std::string_view decay = args.given("end-weight-decay") ? "end-weight-decay" : "weight-decay";
   t.draft.set("optimizer.weight_decay", end, args.shown(decay));
   if (start != end) t.lacks(args.shown("start-weight-decay"), "weight decay that changes: the deck has its last value");
   translate_rate(t);

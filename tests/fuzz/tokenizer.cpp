@@ -91,7 +91,7 @@ std::vector<std::string> seeds() {
   for (int b = 0; b < 256; ++b) {
     constexpr char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     ranks += {digits[b >> 2], digits[(b & 3) << 4], '=', '='};
-    ranks += fmt::format(" {}\n", b);
+    fmt::format_to(std::back_inserter(ranks), " {}\n", b);
   }
   return {
       head + R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true})" + tail + text,

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the ids that `llmtrain preprocess` writes with those of PyPI's `tokenizers` and `tiktoken`, text by text.
 
-usage: compare_tokenizers.py ./llmtrain [RANDOM_TEXTS]; the vocabulary of tokenizers.py, its texts, every Unicode scalar value
-alone and between neighbours, classes in pairs and triples, the project's own sources, and random texts (100,000); and, where
-LLMTRAIN_TEST_DATA names a folder with them, tokenizers/gpt2, tokenizers/llama3/tokenizer.model and text/*.txt.
+usage: compare_tokenizers.py ./llmtrain [RANDOM_TEXTS]; the vocabulary of tokenizers.py, its texts, every Unicode scalar
+value alone and between neighbours, classes in pairs and triples, the project's own sources, and random texts (100,000);
+and, where LLMTRAIN_TEST_DATA names a folder with them, tokenizers/gpt2, tokenizers/llama3/tokenizer.model and
+text/*.txt.
 """
 import base64
 import json
@@ -18,16 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).resolve().parent))
-here = sys.path.pop()
-sys.path = [place for place in sys.path if Path(place or ".").resolve() != Path(here)]  # a file there has a package's name
+HERE = Path(__file__).resolve().parent
+sys.path = [place for place in sys.path if Path(place or ".").resolve() != HERE]  # a file there has a package's name
 import tiktoken  # noqa: E402
 import tokenizers as originals  # noqa: E402
 from tokenizers import models  # noqa: E402
 
 import importlib.util  # noqa: E402
 
-spec = importlib.util.spec_from_file_location("golden_tokenizers", Path(here) / "tokenizers.py")
+spec = importlib.util.spec_from_file_location("golden_tokenizers", HERE / "tokenizers.py")
 golden = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(golden)
 
@@ -53,8 +53,8 @@ class Comparison:
         with lines.open("w") as file:
             file.writelines(json.dumps({"text": text}) + "\n" for text in texts)
         prefix = self.folder / "set"
-        subprocess.run([self.program, "preprocess", "--input", lines, "--output-prefix", prefix, "--tokenizer", tokenizer],
-                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        command = [self.program, "preprocess", "--input", lines, "--output-prefix", prefix, "--tokenizer", tokenizer]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         mine, theirs = read_set(f"{prefix}_text_document"), encode_all(texts)
         assert len(mine) == len(theirs) == len(texts)
         wrong = [i for i, (a, b) in enumerate(zip(mine, theirs)) if a.tolist() != list(b)]
@@ -84,8 +84,9 @@ def random_texts(count):
 
 
 def source_texts():
-    root = Path(here).parent.parent
-    names = subprocess.run(["git", "-C", root, "ls-files"], capture_output=True, text=True, check=True).stdout.split("\n")
+    root = HERE.parent.parent
+    listing = subprocess.run(["git", "-C", root, "ls-files"], capture_output=True, text=True, check=True)
+    names = listing.stdout.split("\n")
     return [(root / name).read_text(errors="replace") for name in names if (root / name).is_file()]
 
 
@@ -103,7 +104,9 @@ def trained(comparison, random_count):
         name = str(file)
         if kind == "ranks":
             name = f"{{file: {file}, pattern: {pattern}, special: {{'{golden.SPECIAL}': {vocab[golden.SPECIAL]}}}}}"
-        encode_all = batch(originals.Tokenizer.from_str(text)) if kind == "json" else (lambda ts: [encode(t) for t in ts])
+        encode_all = lambda texts, one=encode: [one(text) for text in texts]  # noqa: E731
+        if kind == "json":
+            encode_all = batch(originals.Tokenizer.from_str(text))
         for group, texts in sets.items():
             if pattern == "other":  # no scanner: PCRE2 knows the code points of an older Unicode
                 texts = [t for t in texts if all(ord(c) < 0x250 for c in t)]
@@ -124,8 +127,10 @@ def real(comparison, data, random_count):
     named = {128000: "<|begin_of_text|>", 128001: "<|end_of_text|>", 128006: "<|start_header_id|>",
              128007: "<|end_header_id|>", 128009: "<|eot_id|>"}
     special = {named.get(i) or f"<|reserved_special_token_{next(numbers)}|>": i for i in range(128000, 128256)}
-    llama3 = tiktoken.Encoding("llama3", pat_str=golden.REGEXES["llama3"], mergeable_ranks=ranks, special_tokens=special)
-    comparison.texts("Llama-3", str(file), texts, lambda ts: llama3.encode_batch(ts, num_threads=1, allowed_special="all"))
+    llama3 = tiktoken.Encoding("llama3", pat_str=golden.REGEXES["llama3"], mergeable_ranks=ranks,
+                               special_tokens=special)
+    comparison.texts("Llama-3", str(file), texts,
+                     lambda ts: llama3.encode_batch(ts, num_threads=1, allowed_special="all"))
 
 
 def main():

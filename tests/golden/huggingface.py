@@ -264,7 +264,7 @@ def main():
     with contextlib.ExitStack() as stack:
         folder = (arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        prefix = compare.make_data(binary, folder)
+        prefix = compare.make_data(binary, folder, "text", 200)
         for name in [arguments.only] if arguments.only else MODELS:
             print(name)
             deck = make_deck(name, prefix, folder)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes ids of PyPI's `tokenizers` and `tiktoken` into tokenizers.json beside this file, or checks those that are there.
+"""Writes ids of PyPI's `tokenizers` and `tiktoken` into tokenizers.json beside this file, or checks those there.
 
-usage: tokenizers.py [--write]; the vocabulary is trained here, on the project's LICENSE and the texts below. The file holds
-the ids of these texts, and digests of the ids of many more that tests/golden/tokenizers.cpp makes in the same way.
+usage: tokenizers.py [--write]; the vocabulary is trained here, on the project's LICENSE and the texts below. The file
+holds the ids of these texts, and digests of the ids of many more that tests/golden/tokenizers.cpp makes alike.
 """
 import base64
 import itertools
@@ -17,19 +17,20 @@ import tiktoken  # noqa: E402
 import tokenizers  # noqa: E402
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers  # noqa: E402
 
+LETTERS = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]",
+           r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?")
 REGEXES = {
     "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
               r"|\s*[\r\n]+|\s+(?!\S)|\s+",
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
               r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
-    "o200k": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-             r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    "o200k": f"{LETTERS[0]}*{LETTERS[1]}+{LETTERS[2]}|{LETTERS[0]}+{LETTERS[1]}*{LETTERS[2]}"
              r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
              r"|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "other": r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
-             r"|\s*[\r\n]+|\s+(?!\S)|\s+",  # for no scanner; matches no digits
+    "other": r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+             r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",  # for no scanner; matches no digits
 }
 # (file kind, pattern, whole words before merges, NFC)
 KINDS = [("json", "gpt2", False, False), ("json", "llama3", True, False), ("json", "o200k", False, False),
@@ -38,18 +39,23 @@ KINDS = [("json", "gpt2", False, False), ("json", "llama3", True, False), ("json
 SPECIAL = "<|endoftext|>"
 NEIGHBOURS = ["a", "A", "1", " ", "\n", "'", ".", "\u0301", "\u4e2d", "\u3000", "s", "/"]
 # One of each general category and kind of white space, and those that fold to others.
-CLASSES = ["A", "z", "\u01c5", "\u02b0", "\u05d0", "\u0301", "\u0903", "\u20dd", "7", "\u2160", "\u00b2", "_", "-", "(", ")",
-           "\u00ab", "\u00bb", "'", "+", "$", "^", "\u00a6", " ", "\u2028", "\u2029", "\t", "\u00ad", "\ue000", "\u0378",
-           "\n", "\r", "\u0085", "\u017f", "s", "\u212a", "l", "\u00df", "\U0001f600", "\u200d", "\u3000"]
+CLASSES = ["A", "z", "\u01c5", "\u02b0", "\u05d0", "\u0301", "\u0903", "\u20dd", "7", "\u2160", "\u00b2", "_", "-", "(",
+           ")", "\u00ab", "\u00bb", "'", "+", "$", "^", "\u00a6", " ", "\u2028", "\u2029", "\t", "\u00ad", "\ue000",
+           "\u0378", "\n", "\r", "\u0085", "\u017f", "s", "\u212a", "l", "\u00df", "\U0001f600", "\u200d", "\u3000"]
 TEXTS = [
     "", " ", "  ", "a", "The licence says: you may not use this file except in compliance with the License.",
-    "I'm sure they'LL say it's HE'S, we'd've, 'tis; don't 'S 'LL 'Re \u2019s", "1 12 123 1234 12345 3.14159 1,000,000 \u0663\u0664",
-    "tabs\t\tand  spaces   end   ", "lines\n\n\n  more\r\n\r\n \t x\n ", "x = foo(bar[0], **kw); // done\n/* so */\n\tif (a) {\n",
-    "camelCase HTTPServer XMLHttpRequest iPhone McDonald", "na\u00efve caf\u00e9 cafe\u0301 \u00c5ngstr\u00f6m A\u030a",
-    "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440! \u4f60\u597d\uff0c\u4e16\u754c \u3053\u3093\u306b\u3061\u306f \ud55c\uad6d\uc5b4 \u1112\u1161\u11ab",
-    "\u0645\u0631\u062d\u0628\u0627 \u0928\u092e\u0938\u094d\u0924\u0947 Vi\u1ec7t Nam \u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35",
+    "I'm sure they'LL say it's HE'S, we'd've, 'tis; don't 'S 'LL 'Re \u2019s",
+    "1 12 123 1234 12345 3.14159 1,000,000 \u0663\u0664", "tabs\t\tand  spaces   end   ",
+    "lines\n\n\n  more\r\n\r\n \t x\n ", "x = foo(bar[0], **kw); // done\n/* so */\n\tif (a) {\n",
+    "camelCase HTTPServer XMLHttpRequest iPhone McDonald",
+    "na\u00efve caf\u00e9 cafe\u0301 \u00c5ngstr\u00f6m A\u030a",
+    "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440! \u4f60\u597d\uff0c\u4e16\u754c "
+    "\u3053\u3093\u306b\u3061\u306f \ud55c\uad6d\uc5b4 \u1112\u1161\u11ab",
+    "\u0645\u0631\u062d\u0628\u0627 \u0928\u092e\u0938\u094d\u0924\u0947 Vi\u1ec7t Nam "
+    "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35",
     "\U0001f600\U0001f468\u200d\U0001f469\u200d\U0001f467\U0001f1e9\U0001f1ea\u2764\ufe0f \ufeff\u200b",
-    SPECIAL + " in text" + SPECIAL + SPECIAL + "\n<|endoftext|", "a" * 100, " " * 70 + "b", "\n" * 45, "ab" * 60, "?!" * 50,
+    SPECIAL + " in text" + SPECIAL + SPECIAL + "\n<|endoftext|", "a" * 100, " " * 70 + "b", "\n" * 45, "ab" * 60,
+    "?!" * 50,
 ]
 RANDOM_TEXTS = 2000
 

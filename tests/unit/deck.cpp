@@ -166,8 +166,8 @@ TEST_CASE("a family's parts first, then the preset, the deck, the command line")
 
 TEST_CASE("command line values") {
   const std::vector<std::string> overrides{"model.rope.theta=1e4", "data.split=98,2,0",
-                                           "data.train=[a, {prefix: b, weight: 2}]", "run={seed: 7, steps: 1e3}",
-                                           "run.max_walltime=1:02:03"};
+                                           "data.train=[{prefix: a, weight: 1}, {prefix: b, weight: 2}]",
+                                           "run={seed: 7, steps: 1e3}", "run.max_walltime=1:02:03"};
   const Deck deck = parse_deck("run: {steps: 5}", "deck.yaml", overrides);
   CHECK(deck.model.rope.theta == 1e4);
   CHECK(deck.data.split == "98,2,0");

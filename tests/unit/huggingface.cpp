@@ -211,8 +211,7 @@ TEST_CASE("huggingface: a number that the type cannot hold is refused by name") 
   wanted.dtype = DType::fp16;
   const auto write = [&] { export_huggingface(reader, model, wanted, scratch.path() / "hf"); };
   CHECK(code_of(write, "model.layers.1.mlp.up_proj.weight holds -65520, which fp16 cannot") == ExitCode::bad_input);
-  CHECK(checkpoint_test::contents(scratch.path() / "run").size() == 2);  // the step and `latest`
-  CHECK(!std::filesystem::exists(scratch.path() / "hf"));                // nothing of it is left
+  CHECK(!std::filesystem::exists(scratch.path() / "hf"));  // nothing of it is left
   CHECK(std::distance(std::filesystem::directory_iterator(scratch.path()), {}) == 1);
   wanted.dtype = DType::bf16;
   write();
@@ -275,7 +274,7 @@ TEST_CASE("huggingface: an index may name files of its folder only, and must be 
                               "\"model\\u0000-00001-of-"}) {
     CHECK(open_with(first, foreign, "is not in a safetensors file of the same folder") == ExitCode::bad_input);
   }
-  CHECK(open_with(first, "\"nodel-00001-of-", "cannot open") == ExitCode::missing_input);
+  CHECK(open_with(first, "\"nodel-00001-of-", "which the index does not have there") == ExitCode::bad_input);
   CHECK(open_with(first, "1, \"x\": \"", "is not in a safetensors file") == ExitCode::bad_input);
   CHECK(open_with("\"model.norm.weight\"", "\"model.nurm.weight\"", "which the index does not have there") ==
         ExitCode::bad_input);

@@ -33,7 +33,7 @@ TEST_CASE("huggingface: config.json, whole, and read back") {
   "attention_dropout": 0.0,
   "mlp_bias": false,
   "attention_bias": false,
-  "rope_theta": 500000.0,
+  "rope_theta": 5e+05,
   "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
   "initializer_range": 0.02,
   "tie_word_embeddings": true,
