@@ -14,6 +14,7 @@ RopeTable::RopeTable(const ModelConfig& config, DType stats, MemoryPlan& plan) :
 void RopeTable::bind(const Arena& arena, Stream stream) {
   if (!slot_) return;
   tensor_ = arena[slot_];
+  if (!stream.device->executes()) return;  // a plan makes many
   const std::vector<double> table = rope_table(config_.rope, config_.seq_len, config_.head_dim);
   if (tensor_.dtype == DType::fp64) {
     stream.device->upload(stream, tensor_, table.data());

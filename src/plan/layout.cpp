@@ -92,7 +92,8 @@ void add_classes(LayoutPlan& plan, const PlanTarget& target, const std::vector<S
     // more layers), or by the last one (head).
     if (depth != PlanDepth::whole && stage > 1 && stage < stages - 1) continue;
     const StageWork& work = works[static_cast<std::size_t>(stage)];
-    MemoryPlan memory = stage_memory(target, rank_of_stage(target.topology, stage), work.scratch_bytes);
+    MemoryPlan memory = stage_memory(target, rank_of_stage(target.topology, stage), work.scratch_bytes,
+                                     depth == PlanDepth::whole ? StepLength::whole : StepLength::few);
     const auto same = std::find_if(plan.classes.begin(), plan.classes.end(),
                                    [&](const RankClass& c) { return same_bytes(c.memory, memory); });
     if (same != plan.classes.end()) {

@@ -94,7 +94,7 @@ class Searcher {
     const double room = hardware_.memory - hardware_.reserved;
     if (least_bytes(deck, ranks_) > room) return true;
     const Topology topology(deck, ranks_);
-    const MemoryPlan memory = stage_memory({deck, topology, hardware_}, rank_of_stage(topology, 0), 1);
+    const MemoryPlan memory = stage_memory({deck, topology, hardware_}, rank_of_stage(topology, 0), 1, StepLength::few);
     return static_cast<double>(memory.device_total()) > room;
   }
 

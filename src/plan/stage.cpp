@@ -163,8 +163,14 @@ StageWork trace_stage(const PlanTarget& target, int rank, const StageChecks& che
   return work;
 }
 
-MemoryPlan stage_memory(const PlanTarget& target, int rank, std::int64_t scratch_bytes) {
-  return DryRank(target.deck, target.topology, rank, kind_of(target.hardware), scratch_bytes).parts.plan;
+MemoryPlan stage_memory(const PlanTarget& target, int rank, std::int64_t scratch_bytes, StepLength length) {
+  const std::int64_t all = micro_batches_of(target);
+  const bool keeps_all = target.deck.schedule.kind == ScheduleKind::gpipe;  // every micro-batch alive at once
+  const std::int64_t count = length == StepLength::whole || keeps_all
+                                 ? all
+                                 : stretch_of(target.deck.schedule, target.topology.size(Axis::pp), all).few;
+  return DryRank(with_micro_batches(target, count), target.topology, rank, kind_of(target.hardware), scratch_bytes)
+      .parts.plan;
 }
 
 std::map<GroupKey, std::vector<std::string>> issued_batches(const PlanTarget& target, int rank) {

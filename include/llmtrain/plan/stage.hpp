@@ -68,8 +68,14 @@ int rank_of_stage(const Topology& topology, int stage, bool last = false);
 
 StageWork trace_stage(const PlanTarget& target, int rank, const StageChecks& checks);
 
+/// Which step memory is planned for.
+enum class StepLength {
+  whole,
+  few,  ///< as few micro-batches as a trace has: the same bytes but for a prefetch that looks further ahead than these
+};
+
 /// Every byte that a rank allocates, exactly.
-MemoryPlan stage_memory(const PlanTarget& target, int rank, std::int64_t scratch_bytes);
+MemoryPlan stage_memory(const PlanTarget& target, int rank, std::int64_t scratch_bytes, StepLength length);
 
 /// Name and members of a group.
 using GroupKey = std::pair<std::string, std::vector<int>>;
