@@ -8,7 +8,7 @@ CTEST = ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
 .DEFAULT_GOAL := all
 .NOTPARALLEL:  # the goals are steps in order; the build tool below has its own -j
-.PHONY: all program tests install-dependencies demo test test-full fuzz oracles bench style clean help
+.PHONY: all program tests measurements install-dependencies demo test test-full fuzz oracles bench style clean help
 
 all:  ## build the program: ./llmtrain (says which packages are missing)
 	@$(DEPENDENCIES) --check
@@ -29,8 +29,7 @@ fuzz:  ## give the parsers to libFuzzer, a minute each (needs clang; scripts/fuz
 oracles: program  ## compare every number with an independent NumPy implementation (Python environment outside the tree)
 	@scripts/oracles.sh
 
-bench: install-dependencies program  ## time the demo, and GPT-2 by operation; prints records for perf/records
-	@cmake --build $(BUILD) -j $(JOBS) --target step_profile
+bench: install-dependencies program measurements  ## time the demo, and GPT-2 by operation; prints records for perf/records
 	@scripts/bench.py
 	@scripts/bench.py --operations --build $(BUILD)
 	@scripts/bench.py --operations --build $(BUILD) precision.compute=bf16
@@ -54,6 +53,9 @@ program: configure
 
 tests: configure
 	@cmake --build $(BUILD) -j $(JOBS)
+
+measurements: configure
+	@cmake --build $(BUILD) -j $(JOBS) --target measurements
 
 # Configured once, with Ninja where it is there, and again when flags are given.
 .PHONY: configure

@@ -88,7 +88,7 @@ class Profile final : public OpObserver {
     for (const Tensor& t : note.writes) current_->bytes += static_cast<double>(t.bytes());
     watch_.restart();
   }
-  void on_collective(const CollectiveNote&) override {}
+  void on_batch(const BatchNote&) override {}
 
  private:
   void close() { current_->seconds += watch_.seconds(); }
@@ -97,7 +97,7 @@ class Profile final : public OpObserver {
     const Tensor &d = note.writes[0], &a = note.reads[0], &b = note.reads[1];
     const GemmForm form = form_of(note);
     const GemmShape shape{d.rows(), d.cols(), form == GemmForm::tn ? a.rows() : a.cols()};
-    const bool adds = note.reads.size() > 2;
+    const bool adds = note.reads.back().data == d.data;  // else that is b, or a bias
     work.shape = fmt::format("{} {} x {} x {}{}", note.form, shape.m, shape.n, shape.k, adds ? ", added" : "");
     products_.push_back({work, form, shape, d, a, b, adds ? Write::accumulate : Write::overwrite, note.flops});
   }
@@ -294,7 +294,7 @@ void print_products(const Series& s) {
 void profile_deck(const std::vector<std::string>& arguments) {
   require(!arguments.empty(), ExitCode::usage, "usage: step_profile DECK [block.key=value ...]");
   const std::vector<std::string> overrides(arguments.begin() + 1, arguments.end());
-  const Deck deck = resolve(read_deck(arguments[0], overrides, {.ranks = 1, .built = true}), 257, DeviceKind::cpu);
+  const Deck deck = resolve(read_deck(arguments[0], overrides, {.ranks = 1}), 257, DeviceKind::cpu);
   require(deck.precision.compute != Compute::fp64, ExitCode::configuration,
           "precision.compute fp64: oneDNN has no products of it to compare with; set fp32 or bf16");
   const Topology topology(deck, 1);
