@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// DeepSpeed's keys of training, one row each: batches, optimizer, scheduler, precision, ZeRO, parallelism.
 #include "deepspeed_tables.hpp"
+#include "row_words.hpp"
 
 namespace llmtrain::deepspeed {
 namespace {
 
-constexpr auto rule = RowKind::rule;
-constexpr auto ignored = RowKind::not_applicable;
-constexpr auto lacking = RowKind::unsupported;
+using namespace row_words;
 
 constexpr std::string_view scaler = "loss scaling belongs to fp16; bf16 and fp32 need none";
 constexpr std::string_view overlapped = "communication always overlaps where it can; it never changes a result";

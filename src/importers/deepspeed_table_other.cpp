@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// DeepSpeed's keys of monitors, profilers, offloading and removed features, one row each.
 #include "deepspeed_tables.hpp"
+#include "row_words.hpp"
 
 namespace llmtrain::deepspeed {
 namespace {
 
-constexpr auto ignored = RowKind::not_applicable;
-constexpr auto lacking = RowKind::unsupported;
+using namespace row_words;
 
 constexpr std::string_view board = "metrics.jsonl holds every figure of every step; no such service is written to";
 constexpr std::string_view offload = "weights, gradients or optimizer state in host memory or on disks";

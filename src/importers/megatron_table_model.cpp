@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Megatron-LM's arguments of the model and of precision, one row each.
 #include "megatron_tables.hpp"
+#include "row_words.hpp"
 
 namespace llmtrain::megatron {
 namespace {
 
-constexpr auto key = RowKind::key;
-constexpr auto rule = RowKind::rule;
-constexpr auto ignored = RowKind::not_applicable;
-constexpr auto lacking = RowKind::unsupported;
-constexpr auto flag = Takes::nothing;
-constexpr auto many = Takes::many;
+using namespace row_words;
 
 constexpr std::string_view scaler = "loss scaling belongs to fp16; bf16 and fp32 need none";
 constexpr std::string_view fp8 = "fp8 is not built yet: the deck says bf16";

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Megatron-LM's arguments of other models, of inference and of its surroundings, one row each.
 #include "megatron_tables.hpp"
+#include "row_words.hpp"
 
 namespace llmtrain::megatron {
 namespace {
 
-constexpr auto ignored = RowKind::not_applicable;
-constexpr auto lacking = RowKind::unsupported;
-constexpr auto flag = Takes::nothing;
-constexpr auto many = Takes::many;
+using namespace row_words;
 
 constexpr std::string_view experts = "mixtures of experts: models are dense";
 constexpr std::string_view latent = "multi-latent attention";

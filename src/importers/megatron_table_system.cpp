@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Megatron-LM's arguments of parallelism, communication, checkpoints and logs, one row each.
 #include "megatron_tables.hpp"
+#include "row_words.hpp"
 
 namespace llmtrain::megatron {
 namespace {
 
-constexpr auto key = RowKind::key;
-constexpr auto rule = RowKind::rule;
-constexpr auto ignored = RowKind::not_applicable;
-constexpr auto lacking = RowKind::unsupported;
-constexpr auto flag = Takes::nothing;
-constexpr auto many = Takes::many;
+using namespace row_words;
 
 constexpr std::string_view overlapped = "communication always overlaps where it can; it never changes a result";
 constexpr std::string_view launcher = "MPI starts the ranks and makes the groups";

@@ -3,35 +3,13 @@
 /// Gradients, what travels of them, and moments in bf16: every layout trains what one rank trains, within the bound of
 /// bf16, and ZeRO's bits are kept.
 #include "support/layouts.hpp"
+#include "support/small_deck.hpp"
 
 using namespace llmtrain;
 
 namespace {
 
 constexpr int steps = 3;
-
-Deck small_deck() {
-  Deck deck;
-  deck.run.steps = steps;
-  deck.data.seed = 3;
-  deck.data.samples = 48;
-  deck.schedule.global_batch = 16;
-  deck.optimizer.lr = 1e-3;
-  deck.optimizer.warmup_steps = 2;
-  ModelConfig& m = deck.model;
-  m.layers = 2;
-  m.hidden = 32;
-  m.heads = 4;
-  m.kv_heads = 2;
-  m.head_dim = 8;
-  m.ffn = 40;
-  m.seq_len = 8;
-  m.vocab = 61;
-  m.vocab_multiple = 16;
-  m.tied = true;
-  m.init_std = 0.1;
-  return deck;
-}
 
 constexpr Storage16 fp32 = Storage16::fp32, bf16 = Storage16::bf16;
 
@@ -54,7 +32,7 @@ TEST_CASE("every storage of gradients trains the same model in every layout, and
                                           {Compute::bf16, bf16, fp32, fp32},
                                           {Compute::bf16, fp32, bf16, fp32},
                                           {Compute::bf16, bf16, bf16, bf16}}) {
-    Deck deck = small_deck();
+    Deck deck = small_deck(steps, 2, true);
     deck.precision = precision;
     const LayoutNumbers one = job.run(serial(deck), 1, steps);
     for (const Deck& arranged : arrangements(deck)) {

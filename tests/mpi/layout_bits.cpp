@@ -2,6 +2,7 @@
 // ranks: 4
 /// Options that must not change numbers: equal bits in every loss, norm, gradient and weight, in every kind of layout.
 #include "support/layouts.hpp"
+#include "support/small_deck.hpp"
 
 using namespace llmtrain;
 
@@ -9,29 +10,11 @@ namespace {
 
 constexpr int steps = 3;
 
-Deck small_deck(bool tied) {
-  Deck deck;
-  deck.run.steps = steps;
-  deck.data.seed = 3;
-  deck.data.samples = 48;
-  deck.schedule.global_batch = 16;
+Deck bits_deck(bool tied) {
+  Deck deck = small_deck(steps, 4, tied);
   deck.precision.compute = Compute::fp32;
-  deck.optimizer.lr = 1e-3;
-  deck.optimizer.warmup_steps = 2;
-  ModelConfig& m = deck.model;
-  m.layers = 4;
-  m.hidden = 32;
-  m.heads = 4;
-  m.kv_heads = 2;
-  m.head_dim = 8;
-  m.ffn = 40;
-  m.seq_len = 8;
-  m.vocab = 61;
-  m.vocab_multiple = 16;
-  m.tied = tied;
-  m.qkv_bias = true;
-  m.dropout = 0.1;
-  m.init_std = 0.1;
+  deck.model.qkv_bias = true;
+  deck.model.dropout = 0.1;
   return deck;
 }
 
@@ -68,7 +51,7 @@ class BitsTest {
 
 TEST_CASE("a second run, recompute, and how ZeRO moves its data change no bit") {
   BitsTest test;
-  for (const Deck& arranged : arrangements(small_deck(true), 2)) {
+  for (const Deck& arranged : arrangements(bits_deck(true), 2)) {
     for (int zero = 0; zero <= 3; ++zero) {
       Deck deck = arranged;
       deck.parallel.zero = zero;
@@ -94,7 +77,7 @@ TEST_CASE("a second run, recompute, and how ZeRO moves its data change no bit") 
 
 TEST_CASE("the ZeRO level changes no bit with one micro-batch and no tied weight") {
   BitsTest test;
-  for (Deck deck : arrangements(small_deck(false), 1)) {
+  for (Deck deck : arrangements(bits_deck(false), 1)) {
     if (deck.parallel.pipeline > 1) continue;  // several micro-batches
     deck.parallel.zero = 0;
     const LayoutNumbers expected = test.run(deck);
@@ -105,7 +88,7 @@ TEST_CASE("the ZeRO level changes no bit with one micro-batch and no tied weight
 
 TEST_CASE("ZeRO-0 and 1, and ZeRO-2 and 3, change no bit with several micro-batches and a tied weight") {
   BitsTest test;
-  for (Deck deck : arrangements(small_deck(true), 4)) {
+  for (Deck deck : arrangements(bits_deck(true), 4)) {
     for (const int zero : {0, 2}) {
       deck.parallel.zero = zero;
       deck.parallel.persistence = 0;
