@@ -5,6 +5,7 @@
 #include "llmtrain/base/digest.hpp"
 #include "llmtrain/driver/gather.hpp"
 #include "llmtrain/driver/launch.hpp"
+#include "llmtrain/driver/micro_batches.hpp"
 #include "llmtrain/driver/trainer.hpp"
 
 namespace llmtrain {
@@ -23,7 +24,7 @@ std::string layout_text(const Deck& deck, const Topology& topology) {
   }
   text += fmt::format(", data {}{} (ZeRO-{}), {} micro-batches of {}", data,
                       shards < data ? fmt::format(" in shards of {}", shards) : "", p.zero,
-                      s.global_batch / (s.micro_batch * data), s.micro_batch);
+                      micro_batches_of(deck, topology), s.micro_batch);
   if (s.recompute == Recompute::block) text += ", blocks computed again";
   if (s.recompute == Recompute::selective) text += ", parts of blocks computed again";
   return text;

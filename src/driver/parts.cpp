@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "llmtrain/backend/workspace.hpp"
+#include "llmtrain/driver/micro_batches.hpp"
 #include "llmtrain/driver/state.hpp"
 #include "llmtrain/parallel/groups.hpp"
 
@@ -43,10 +44,6 @@ StoreShape store_shape(const Deck& deck, const ParamTable& table, const Place& p
   return {table, where, deck.parallel, store_types(deck.precision)};
 }
 
-std::int64_t micro_batches_of(const Deck& deck, const Place& place) {
-  return deck.schedule.global_batch / (deck.schedule.micro_batch * place.topology.size(data_axes));
-}
-
 /// Tensor ranks with the same heads of K and V; 1 also if those are all of them, which then need no group of their own.
 int kv_holders(const Deck& deck, const Topology& topology) {
   const auto kv_heads = static_cast<int>(deck.model.kv_heads);
@@ -61,8 +58,8 @@ std::vector<int> kv_members(const Deck& deck, const Place& place) {
 }
 
 ScheduleShape pipeline_of(const Deck& deck, const Place& place) {
-  return {place.topology.size(Axis::pp), place.topology.coordinates(place.rank).pp, micro_batches_of(deck, place),
-          deck.schedule.chunks};
+  return {place.topology.size(Axis::pp), place.topology.coordinates(place.rank).pp,
+          micro_batches_of(deck, place.topology), deck.schedule.chunks};
 }
 
 std::vector<PieceLeases> pieces_of(const Deck& deck, const ScheduleShape& pipeline) {
@@ -142,7 +139,7 @@ Parts::~Parts() {
   if (hazards_ != nullptr) device.set_observer(nullptr);
 }
 
-std::int64_t Parts::micro_batches() const { return micro_batches_of(deck, place); }
+std::int64_t Parts::micro_batches() const { return micro_batches_of(deck, place.topology); }
 
 int Parts::tied_storage() const {
   const auto tied = [](const StorageSpec& storage) { return storage.tied != TiedCopy::none; };

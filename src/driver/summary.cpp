@@ -6,6 +6,7 @@
 
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/driver/launch.hpp"
+#include "llmtrain/driver/micro_batches.hpp"
 #include "llmtrain/metrics/flops.hpp"
 #include "llmtrain/model/pieces.hpp"
 #include "llmtrain/schedule/simulate.hpp"
@@ -19,8 +20,7 @@ namespace {
 std::string pipeline_lines(const Deck& deck, const Topology& topology) {
   const int stages = topology.size(Axis::pp), chunks = deck.schedule.chunks;
   if (stages == 1) return {};
-  const std::int64_t micro_batches =
-      deck.schedule.global_batch / (deck.schedule.micro_batch * topology.size(data_axes));
+  const std::int64_t micro_batches = micro_batches_of(deck, topology);
   std::vector<std::int64_t> layers;
   for (const ModelPiece& piece : cut_model(deck.model.layers, deck.parallel, stages * chunks)) {
     layers.push_back(piece.layers);
@@ -60,10 +60,8 @@ std::string summary(const Launch& launch, const Measured& measured) {
   text +=
       fmt::format("  layout   {} rank{}: tensor {}, pipeline {}, data {} (ZeRO-{}); {} micro-batch{} of {} a rank\n",
                   topology.ranks(), topology.ranks() == 1 ? "" : "s", topology.size(Axis::tp), topology.size(Axis::pp),
-                  topology.size(data_axes), deck.parallel.zero,
-                  deck.schedule.global_batch / (deck.schedule.micro_batch * topology.size(data_axes)),
-                  deck.schedule.global_batch == deck.schedule.micro_batch * topology.size(data_axes) ? "" : "es",
-                  deck.schedule.micro_batch);
+                  topology.size(data_axes), deck.parallel.zero, micro_batches_of(deck, topology),
+                  micro_batches_of(deck, topology) == 1 ? "" : "es", deck.schedule.micro_batch);
   text += pipeline_lines(deck, topology) + placement_lines(launch);
   text += fmt::format("  model    {} parameters: {} layers, hidden {}, heads {} ({} kv), ffn {}, vocabulary {}{}\n",
                       grouped(counts.total), m.layers, m.hidden, m.heads, m.kv_heads, m.ffn, m.vocab,

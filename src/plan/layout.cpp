@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "llmtrain/config/check.hpp"
+#include "llmtrain/driver/micro_batches.hpp"
 #include "llmtrain/metrics/flops.hpp"
 #include "llmtrain/model/pieces.hpp"
 #include "llmtrain/topology/placement.hpp"
@@ -127,9 +128,7 @@ std::int64_t RankClass::static_bytes() const {
          memory.bytes(Segment::grads);
 }
 
-std::int64_t LayoutPlan::micro_batches() const {
-  return deck.schedule.global_batch / (deck.schedule.micro_batch * topology().size(data_axes));
-}
+std::int64_t LayoutPlan::micro_batches() const { return micro_batches_of(deck, topology()); }
 
 const RankClass& LayoutPlan::largest() const {
   return *std::max_element(classes.begin(), classes.end(),
@@ -147,8 +146,7 @@ StepTimes pipeline_times(const PlanTarget& target, const std::vector<const Stage
   const Deck& deck = target.deck;
   const auto stages = static_cast<int>(works.size());
   const int chunks = deck.schedule.chunks;
-  const std::int64_t micro_batches =
-      deck.schedule.global_batch / (deck.schedule.micro_batch * target.topology.size(data_axes));
+  const std::int64_t micro_batches = micro_batches_of(deck, target.topology);
   const Stretch stretch = stretch_of(deck.schedule, stages, micro_batches);
   const auto schedules = make_schedules(deck.schedule.kind, stages, micro_batches, chunks);
   // Each stage's forwards, and its backwards, come in the order in which it issues them.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "llmtrain/driver/micro_batches.hpp"
 #include "llmtrain/driver/step_phases.hpp"
 #include "llmtrain/plan/stream_clock.hpp"
 
@@ -13,11 +14,6 @@ namespace llmtrain {
 namespace {
 
 DeviceKind kind_of(const Hardware& hardware) { return hardware.gpu ? DeviceKind::cuda : DeviceKind::cpu; }
-
-std::int64_t micro_batches_of(const PlanTarget& target) {
-  const ScheduleConfig& s = target.deck.schedule;
-  return s.global_batch / (s.micro_batch * target.topology.size(data_axes));
-}
 
 Deck with_micro_batches(const PlanTarget& target, std::int64_t micro_batches) {
   Deck deck = target.deck;
@@ -136,7 +132,8 @@ int rank_of_stage(const Topology& topology, int stage, bool last) {
 
 StageWork trace_stage(const PlanTarget& target, int rank, const StageChecks& checks) {
   const Topology& topology = target.topology;
-  const Stretch stretch = stretch_of(target.deck.schedule, topology.size(Axis::pp), micro_batches_of(target));
+  const Stretch stretch =
+      stretch_of(target.deck.schedule, topology.size(Axis::pp), micro_batches_of(target.deck, target.topology));
   StageWork work;
   DryRank few(with_micro_batches(target, stretch.few), topology, rank, kind_of(target.hardware));
   StreamClock clock(target.hardware);
@@ -164,7 +161,7 @@ StageWork trace_stage(const PlanTarget& target, int rank, const StageChecks& che
 }
 
 MemoryPlan stage_memory(const PlanTarget& target, int rank, std::int64_t scratch_bytes, StepLength length) {
-  const std::int64_t all = micro_batches_of(target);
+  const std::int64_t all = micro_batches_of(target.deck, target.topology);
   const bool keeps_all = target.deck.schedule.kind == ScheduleKind::gpipe;  // every micro-batch alive at once
   const std::int64_t count = length == StepLength::whole || keeps_all
                                  ? all
@@ -174,7 +171,8 @@ MemoryPlan stage_memory(const PlanTarget& target, int rank, std::int64_t scratch
 }
 
 std::map<GroupKey, std::vector<std::string>> issued_batches(const PlanTarget& target, int rank) {
-  const Stretch stretch = stretch_of(target.deck.schedule, target.topology.size(Axis::pp), micro_batches_of(target));
+  const Stretch stretch =
+      stretch_of(target.deck.schedule, target.topology.size(Axis::pp), micro_batches_of(target.deck, target.topology));
   DryRank few(with_micro_batches(target, stretch.few), target.topology, rank, kind_of(target.hardware));
   BatchTexts texts;
   run_dry(few.parts, texts);
