@@ -26,10 +26,14 @@ struct FileReading {
   std::vector<std::string> digests;  ///< of the ranges
 };
 
-/// Reads a file once; `ranges` are in order and do not overlap. Throws io_error.
-FileReading read_whole(const std::filesystem::path& path, std::span<const FileRange> ranges = {});
+/// Who reads: the threads of OpenMP where somebody waits, the caller alone beside training.
+enum class Threads { one, all };
 
-/// Compares a file with what it should be, size first; what is wrong, or "". A symbolic link is not followed.
+/// Reads a file once; `ranges` are in order and do not overlap. Throws io_error.
+FileReading read_whole(const std::filesystem::path& path, std::span<const FileRange> ranges, Threads threads);
+
+/// Compares a file with what it should be, size first; what is wrong, or "". A symbolic link is not followed. By all
+/// threads.
 std::string file_problem(const std::filesystem::path& folder, const std::string& name, const FileFacts& expected);
 
 /// Puts `fresh` in the place of `old` and `old` in that of `fresh`, at once where the file system can.
