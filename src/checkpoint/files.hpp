@@ -45,4 +45,20 @@ std::int64_t free_bytes(const std::filesystem::path& folder);
 /// Eight hexadecimal digits by chance.
 std::string random_suffix();
 
+/// A name beside `path` to write under; what is left there after a failure is removed.
+class Aside {
+ public:
+  explicit Aside(const std::filesystem::path& path) : path_(path.string() + ".tmp." + random_suffix()) {}
+  ~Aside() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
 }  // namespace llmtrain

@@ -107,10 +107,9 @@ void load_checkpoint(const MpiComm& comm, const Checkpoint& checkpoint, std::spa
 
 void write_checkpoint_index(const CheckpointReader& reader) {
   const std::filesystem::path path = reader.checkpoint().folder / index_file_name;
-  std::filesystem::path fresh = path;
-  fresh += ".tmp";
-  write_index_file(fresh, reader.read_state(), reader.pieces());
-  durable_rename(fresh, path);
+  const Aside aside(path);
+  write_index_file(aside.path(), reader.read_state(), reader.pieces());
+  durable_rename(aside.path(), path);
 }
 
 }  // namespace llmtrain
