@@ -65,7 +65,7 @@ FileReading read_open(int descriptor, const std::string& path, std::span<const F
   const std::int64_t windows = status.st_size / window + 1;  // the last one is not full
   Digests digests(ranges);
   int error = 0;
-#pragma omp parallel num_threads(threads == Threads::all ? omp_get_max_threads() : 1)
+#pragma omp parallel num_threads(threads == Threads::all && windows > 1 ? omp_get_max_threads() : 1)
   {
     std::vector<std::byte> buffer(static_cast<std::size_t>(window));
 #pragma omp for ordered schedule(static, 1)

@@ -75,11 +75,15 @@ void read_transfers(const std::filesystem::path& path, std::span<const Transfer>
   const FileDescriptor file = open_no_follow(path.string());
   if (!file) fail(ExitCode::io_error, "cannot open {}: {}", path.string(), errno_text(errno));
   std::vector<Part> parts;
+  std::int64_t bytes = 0;
   for (const Transfer& transfer : transfers) {
-    for (const CopyRun& run : transfer.runs) add_parts(transfer, run, parts);
+    for (const CopyRun& run : transfer.runs) {
+      add_parts(transfer, run, parts);
+      bytes += run.elements() * size_of(transfer.target->dtype);
+    }
   }
   int error = 0;
-#pragma omp parallel
+#pragma omp parallel if (bytes >= short_block)
   {
     std::vector<std::byte> buffer;
 #pragma omp for schedule(dynamic)
