@@ -11,6 +11,7 @@
 #include "llmtrain/backend/kernels.hpp"
 #include "llmtrain/backend/workspace.hpp"
 #include "llmtrain/base/clock.hpp"
+#include "llmtrain/base/median.hpp"
 #include "llmtrain/memory/arena.hpp"
 #include "llmtrain/parallel/groups.hpp"
 #include "llmtrain/plan/costs.hpp"

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "llmtrain/base/median.hpp"
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/tools/doctor.hpp"
 #include "llmtrain/topology/placement.hpp"
@@ -166,13 +167,6 @@ std::string group_table(const Health& health) {
 }
 
 }  // namespace
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return values.size() % 2 == 1 ? *middle : (*std::max_element(values.begin(), middle) + *middle) / 2;
-}
 
 std::string health_report(const Health& health) {
   std::set<std::string> hosts;

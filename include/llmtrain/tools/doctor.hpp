@@ -56,9 +56,6 @@ struct Health {
 Health examine(const MpiComm& world, const Topology& topology, Device& device, DType precision,
                std::int64_t message_bytes, int repeats);
 
-/// Of an even number of values the mean of the two in the middle; 0 of none.
-double median(std::vector<double> values);
-
 /// Tables of all that was measured, each figure with its part of the median of its like.
 std::string health_report(const Health& health);
 
