@@ -37,8 +37,8 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderShape shape)
 }
 
 MicroBatch Loader::load(std::int64_t step, std::int64_t micro) {
-  LLMTRAIN_CHECK(step >= 1 && micro >= 0 && micro < micro_batches());
-  current_ = 1 - current_;
+  LLMTRAIN_CHECK(step >= 1 && micro >= 0);
+  current_ = (current_ + 1) % buffers;
   Buffer& buffer = buffers_[current_];
   const std::int64_t first = (step - 1) * shape_.global_batch + micro * (shape_.micro_batch * shape_.data_size) +
                              shape_.data_rank * shape_.micro_batch;
