@@ -33,7 +33,7 @@ struct MicroBatch {
   std::span<const std::int32_t> targets;    ///< the token after each
   std::span<const std::int32_t> positions;  ///< 0 to seq_len - 1 in every sequence; with a document mask, in a document
   std::span<const std::int32_t> order;      ///< the stable permutation that sorts `tokens` by id
-  std::span<const float> weights;           ///< of each target in the loss: 1, or 0 where the token is the masked one
+  std::span<const float> weights;  ///< of each target in the loss: 1, or 0 after the masked token and in prompts
   /// Place in its sequence of the first token of each token's document; empty: no document mask.
   std::span<const std::int32_t> starts;
   std::int64_t step = 0;
