@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <limits>
+#include <string>
 #include <utility>
 
 #include "llmtrain/base/agree.hpp"
@@ -15,6 +17,13 @@
 namespace llmtrain {
 
 namespace {
+
+/// What the kernel could give without taking from others; all of 63 bits where it does not say.
+std::int64_t available_bytes() {
+  const std::string text = read_file("/proc/meminfo");
+  const std::size_t at = text.find("MemAvailable:");
+  return at == std::string::npos ? std::numeric_limits<std::int64_t>::max() : 1024 * std::stoll(text.substr(at + 13));
+}
 
 constexpr char remedy[] = "lower run.steps or data.samples, or choose data.order shuffled, which takes no such memory";
 
@@ -60,9 +69,11 @@ void IndexMemory::build(const MpiComm& world, const MpiComm& node) {
 }
 
 void IndexMemory::make() {
+  // Asked before: a lack of memory that shows while it is filled is no error but the end of some process.
+  require(bytes_ <= available_bytes(), ExitCode::out_of_memory,
+          "the sample order takes {} bytes a node, but {} are available; {}", bytes_, available_bytes(), remedy);
   descriptor_ = FileDescriptor(::memfd_create("llmtrain sample order", MFD_CLOEXEC));
-  // Taken now: later a lack of memory would be no error but the end of the process.
-  const bool made = descriptor_ && ::fallocate(descriptor_.get(), 0, 0, bytes_) == 0;
+  const bool made = descriptor_ && ::ftruncate(descriptor_.get(), bytes_) == 0;
   require(made, ExitCode::out_of_memory, "no memory for the sample order, {} bytes a node: {}; {}", bytes_,
           errno_text(errno), remedy);
   map(descriptor_.get(), true);

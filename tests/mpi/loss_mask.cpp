@@ -41,10 +41,11 @@ class MaskedSamples final : public Dataset {
 TEST_CASE("a target without weight may be anything") {
   LayoutJob job;
   const auto run = [&](const Deck& deck, int ranks, std::int32_t last, bool counts) {
-    return job.run(deck, ranks, 2, LoaderShape::no_token,
-                   {.data = std::make_shared<const MaskedSamples>(deck, last, counts)});
+    JobPart part;
+    part.data = std::make_shared<const MaskedSamples>(deck, last, counts);
+    return job.run(deck, ranks, 2, LoaderShape::no_token, part);
   };
-  Deck one = small_deck(2, 4, true);
+  const Deck one = small_deck(2, 4, true);
   const LayoutNumbers whole = run(one, 1, 0, false);
   struct Axes {
     int tensor, pipeline, zero;

@@ -28,7 +28,7 @@ namespace llmtrain {
 struct JobPart {
   std::int64_t first = 0;
   std::function<void(const MpiComm&members, Parts&parts)> begin, end;
-  std::shared_ptr<const Dataset> data;  ///< instead of the job's own
+  std::shared_ptr<const Dataset> data = nullptr;  ///< instead of the job's own
 };
 
 /// A job in which decks run one after the other, each on its first ranks.
