@@ -50,8 +50,9 @@ void IndexMemory::build() {
   parts_.clear();
 }
 
-void IndexMemory::build(const MpiComm& world, const MpiComm& node) {
+void IndexMemory::build(const MpiComm& world) {
   if (bytes_ == 0) return;
+  const MpiComm node = world.split_by_node();
   const bool first = node.rank() == 0;
   agree(world, [&] {
     if (first) make();

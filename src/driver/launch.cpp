@@ -151,7 +151,7 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
     out.data = open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch, deck.model.vocab,
                                   out.tokenizer->digest(), memory);
   });
-  memory->build(world, node);
+  memory->build(world);
   out.warnings.insert(out.warnings.end(), out.data.warnings.begin(), out.data.warnings.end());
   if (start == Start::resume) identify(out);
   return out;
