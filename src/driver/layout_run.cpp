@@ -68,7 +68,7 @@ LayoutNumbers run_layout(const LayoutRun& run, std::int64_t steps) {
     numbers.lr.push_back(scalars.lr);
   }
   visit_weights(parts, keep_in(numbers.parameters));
-  numbers.evaluation = trainer.evaluate(*loader);
+  numbers.evaluation = trainer.evaluate(*make_loader(deck, place, run.data, run.masked_token));
   if (run.part.end) run.part.end(parts);
   return numbers;
 }
