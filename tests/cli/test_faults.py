@@ -149,7 +149,7 @@ def other_places():
         done = subprocess.run(line(order, *more), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
         check(done.returncode == 0, f"ranks in folders of their own {more} {done.stderr}")
     # keep is 1, and what was loaded from stays.
-    check(checkpoints("apart") == ["step-00000004", "step-00000008"] and verified("apart")[0] == 8, "keep what they may")
+    check(checkpoints("apart") == ["step-00000004", "step-00000008"] and verified("apart")[0] == 8, "keep the two")
     check(metrics("apart") == metrics("whole2"), "and train the same")
     check(same_model("apart", "whole2", 8), "and the same state is in it")
     relative = ["run.dir=apart" if part.startswith("run.dir=") else part for part in line(places)]
