@@ -9,6 +9,7 @@
 
 #include "fit.hpp"
 #include "llmtrain/backend/workspace.hpp"
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/driver/step.hpp"
 #include "llmtrain/parallel/groups.hpp"

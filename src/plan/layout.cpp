@@ -6,8 +6,10 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "llmtrain/config/check.hpp"
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/micro_batches.hpp"
 #include "llmtrain/metrics/flops.hpp"
 #include "llmtrain/model/pieces.hpp"
@@ -46,42 +48,66 @@ bool same_bytes(const MemoryPlan& a, const MemoryPlan& b) {
   return true;
 }
 
-/// The stage's first rank issues in each group what the group's last member along an axis issues.
-void check_groups(const PlanTarget& target, int stage) {
-  const int first = rank_of_stage(target.topology, stage);
-  const auto mine = issued_batches(target, first);
-  for (const Axis axis : {Axis::tp, Axis::shard, Axis::replicate}) {
-    if (target.topology.size(axis) == 1) continue;
-    Coordinates at = target.topology.coordinates(first);
-    at.along(axis) = target.topology.size(axis) - 1;
-    const int last = target.topology.rank(at);
-    for (const auto& [group, batches] : issued_batches(target, last)) {
-      const auto same = mine.find(group);
-      require(
-          same == mine.end() || same->second == batches, ExitCode::internal,
-          "internal error: ranks {} and {} do not issue the same batches in group '{}'; please report this with the "
-          "deck",
-          first, last, group.first);
+/// The ranks whose batches are compared: all of a small job. Of a large one every stage of the first pipeline (transfers,
+/// tied weights), and through `kinds`, one stage of each kind, the members of its first group along every other axis: all,
+/// or as many that lie evenly.
+std::set<int> compared_ranks(const Topology& topology, const std::vector<int>& kinds) {
+  constexpr int most_ranks = 64, most_members = 8;
+  std::set<int> ranks;
+  for (int rank = 0; topology.ranks() <= most_ranks && rank < topology.ranks(); ++rank) ranks.insert(rank);
+  for (int stage = 0; stage < topology.size(Axis::pp); ++stage) ranks.insert(rank_of_stage(topology, stage));
+  for (const int stage : kinds) {
+    for (const Axis axis : {Axis::tp, Axis::shard, Axis::replicate}) {
+      const int size = topology.size(axis), count = std::min(size, most_members);
+      Coordinates at = topology.coordinates(rank_of_stage(topology, stage));
+      for (int i = 0; i < count; ++i) {
+        at.along(axis) = count == 1 ? 0 : i * (size - 1) / (count - 1);
+        ranks.insert(topology.rank(at));
+      }
     }
   }
+  return ranks;
 }
 
-/// Works of all stages, each kind dry-run once.
-std::vector<StageWork> works_of(const PlanTarget& target, PlanDepth depth) {
+/// Compares what ranks issue; says what was proved.
+std::string check_groups(const PlanTarget& target, const std::vector<int>& kinds) {
+  GroupCheck check;
+  const std::set<int> ranks = compared_ranks(target.topology, kinds);
+  for (const int rank : ranks) check.add(rank, issued_batches(target, rank));
+  check.finish();
+  const int all = target.topology.ranks();
+  std::string groups;
+  for (const auto& [name, count] : check.compared()) {
+    if (count > 0) groups += fmt::format("{}{} {}", groups.empty() ? "" : ", ", count, name);
+  }
+  return fmt::format(
+      "all members of a group issue the same collectives in the same order, and sends meet receives: {} "
+      "rank{} in groups of {}",
+      std::ssize(ranks) == all ? fmt::format("all {}", all) : fmt::format("{} of {}", ranks.size(), all),
+      all == 1 ? "" : "s", groups.empty() ? "one" : groups);
+}
+
+/// For each stage the first one of its kind.
+std::vector<int> kinds_of(const PlanTarget& target) {
   const int stages = target.topology.size(Axis::pp);
   const std::vector<ModelPiece> pieces =
       cut_model(target.deck.model.layers, target.deck.parallel, stages * target.deck.schedule.chunks);
-  const StageChecks checks{depth == PlanDepth::whole, depth == PlanDepth::whole};
   std::map<StageKind, int> known;
-  std::vector<StageWork> works;
+  std::vector<int> firsts;
   for (int stage = 0; stage < stages; ++stage) {
-    const auto [kind, is_new] = known.try_emplace(kind_of(pieces, stages, stage), stage);
-    if (!is_new) {
-      works.push_back(works[static_cast<std::size_t>(kind->second)]);
-      continue;
-    }
-    works.push_back(trace_stage(target, rank_of_stage(target.topology, stage), checks));
-    if (depth == PlanDepth::whole) check_groups(target, stage);
+    firsts.push_back(known.try_emplace(kind_of(pieces, stages, stage), stage).first->second);
+  }
+  return firsts;
+}
+
+/// Works of all stages, each kind dry-run once.
+std::vector<StageWork> works_of(const PlanTarget& target, const std::vector<int>& kinds, PlanDepth depth) {
+  const StageChecks checks{depth == PlanDepth::whole, depth == PlanDepth::whole};
+  std::vector<StageWork> works;
+  for (int stage = 0; stage < std::ssize(kinds); ++stage) {
+    const int first = kinds[static_cast<std::size_t>(stage)];
+    works.push_back(first < stage ? works[static_cast<std::size_t>(first)]
+                                  : trace_stage(target, rank_of_stage(target.topology, stage), checks));
   }
   return works;
 }
@@ -147,7 +173,7 @@ StepTimes pipeline_times(const PlanTarget& target, const std::vector<const Stage
   const auto stages = static_cast<int>(works.size());
   const int chunks = deck.schedule.chunks;
   const std::int64_t micro_batches = micro_batches_of(deck, target.topology);
-  const Stretch stretch = stretch_of(deck.schedule, stages, micro_batches);
+  const Stretch stretch = stretch_of(deck, target.topology);
   const auto schedules = make_schedules(deck.schedule.kind, stages, micro_batches, chunks);
   // Each stage's forwards, and its backwards, come in the order in which it issues them.
   std::vector<std::array<std::int64_t, 2>> issued(works.size());
@@ -191,7 +217,8 @@ LayoutPlan plan_layout(const Deck& resolved, int ranks, const Hardware& hardware
   LayoutPlan plan{.deck = resolved, .ranks = ranks, .hardware = hardware};
   const Topology topology(resolved, ranks);
   const PlanTarget target{plan.deck, topology, plan.hardware};
-  const std::vector<StageWork> works = works_of(target, depth);
+  const std::vector<int> kinds = kinds_of(target);
+  const std::vector<StageWork> works = works_of(target, kinds, depth);
   add_classes(plan, target, works, depth);
   const FlopsPerToken per_token = flops_per_token(resolved.model);
   plan.tokens = resolved.schedule.global_batch * resolved.model.seq_len;
@@ -203,9 +230,8 @@ LayoutPlan plan_layout(const Deck& resolved, int ranks, const Hardware& hardware
   plan.times = pipeline_times(target, stages);
   if (depth == PlanDepth::whole) {
     plan.checks = {"no tensor of a step is touched out of order or after its lease, on one rank of every kind of stage",
-                   "in every kind of stage the first and the last member of a group issue the same batches in it"};
-    if (topology.size(Axis::pp) > 1)
-      plan.checks.emplace_back("every send of the schedule meets its receive, no stage stands still for ever");
+                   check_groups(target, kinds)};
+    if (topology.size(Axis::pp) > 1) plan.checks.emplace_back("the schedule comes to its end: no stage waits for ever");
   }
   return plan;
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "llmtrain/config/dump.hpp"
+#include "llmtrain/backend/trace.hpp"
 #include "llmtrain/driver/step.hpp"
 #include "support/layouts.hpp"
 

@@ -65,6 +65,7 @@ struct StoreShape {
   const std::vector<int>& storages_of(int lease) const {
     return table->leases[static_cast<std::size_t>(lease)].storages;
   }
+  const char* lease_name(int lease) const { return table->leases[static_cast<std::size_t>(lease)].name.c_str(); }
   bool keeps_whole_weights(int storage) const;
   bool keeps_whole_gradient(int storage) const;
   /// Whether whole accumulators travel as a copy in another type.
@@ -202,6 +203,8 @@ class GradStore {
   /// Whether the storage has a buffer in the ring: its contribution is computed there, or its copy travels from there.
   bool is_buffered(int use, int storage) const;
   Tensor buffer(int use, std::size_t storage_of_lease) const;
+  /// What an open lends of a storage: the whole accumulator, or its buffer.
+  Tensor lent(int use, std::size_t storage_of_lease) const;
 
   void reduce_whole(int lease, Event ready);
   void reduce_chunks(int lease, Event ready);
