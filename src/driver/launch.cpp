@@ -37,9 +37,10 @@ DeviceKind device_kind(DeviceChoice choice, const MpiComm& world) {
 /// This rank's device. Collective.
 std::unique_ptr<Device> make_device(DeviceKind kind, const RunConfig& run, const MpiComm& world, const MpiComm& node) {
   std::unique_ptr<Device> device;
+  const int threads = thread_count(run.threads, node);
   agree(world, [&] {
     device = kind == DeviceKind::cuda ? make_cuda_device({node.rank(), node.size(), run.share_gpu, run.deterministic})
-                                      : make_cpu_device(thread_count(run.threads, node.size()));
+                                      : make_cpu_device(threads);
   });
   return device;
 }

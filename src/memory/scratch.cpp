@@ -51,16 +51,19 @@ ScratchStack::Frame::~Frame() noexcept(false) {
 }
 
 Tensor ScratchStack::Frame::take(DType dtype, std::span<const std::int64_t> shape) {
-  require(stack_.open_.size() == depth_ + 1, ExitCode::internal,
-          "internal error: scratch memory is taken from a frame that is not the innermost one; open: {}",
-          stack_.live());
+  // Not require(): layers take memory all the time, and texts would be made every time.
+  if (stack_.open_.size() != depth_ + 1) {
+    fail(ExitCode::internal,
+         "internal error: scratch memory is taken from a frame that is not the innermost one; open: {}", stack_.live());
+  }
   const std::int64_t bytes = aligned_bytes(dtype, shape);
-  require(
-      bytes <= stack_.capacity_ - stack_.used_, ExitCode::internal,
-      "internal error: scratch memory of {} is full: {} more ({} [{}]) wanted by {}; live: {}; please report this with "
-      "the deck and the command",
-      human_bytes(stack_.capacity_), human_bytes(bytes), name_of(dtype), fmt::join(shape, ", "),
-      stack_.open_.back().name, stack_.live());
+  if (bytes > stack_.capacity_ - stack_.used_) {
+    fail(ExitCode::internal,
+         "internal error: scratch memory of {} is full: {} more ({} [{}]) wanted by {}; live: {}; please report this "
+         "with the deck and the command",
+         human_bytes(stack_.capacity_), human_bytes(bytes), name_of(dtype), fmt::join(shape, ", "),
+         stack_.open_.back().name, stack_.live());
+  }
   void* data = reinterpret_cast<void*>(stack_.base_ + static_cast<std::uintptr_t>(stack_.used_));
   stack_.used_ += bytes;
   stack_.high_water_ = std::max(stack_.high_water_, stack_.used_);

@@ -137,6 +137,50 @@ void add_classes(LayoutPlan& plan, const PlanTarget& target, const std::vector<S
   }
 }
 
+/// A pipeline's actions put together.
+struct PipelineRun {
+  double seconds = 0;  ///< until the last stage has updated its weights
+  double busy = 0;     ///< of all stages, without what comes after the last action
+  double length = 0;   ///< until the last action ends
+};
+
+PipelineRun run_pipeline(const PlanTarget& target, const std::vector<const StageWork*>& works, Stretch stretch,
+                         std::int64_t micro_batches) {
+  const Deck& deck = target.deck;
+  const auto stages = static_cast<int>(works.size());
+  const int chunks = deck.schedule.chunks;
+  stretch.micro_batches = micro_batches;
+  const auto schedules = make_schedules(deck.schedule.kind, stages, micro_batches, chunks);
+  // Each stage's forwards, and its backwards, come in the order in which it issues them.
+  std::vector<std::array<std::int64_t, 2>> issued(works.size());
+  const auto work = [&](int stage, const Action& action) {
+    const bool forward = action.kind == Action::Kind::forward;
+    const StageWork& w = *works[static_cast<std::size_t>(stage)];
+    const std::int64_t k = issued[static_cast<std::size_t>(stage)][forward ? 0 : 1]++;
+    return ticks(stretch.at(forward ? w.forwards : w.backwards, k, chunks));
+  };
+  const bool split = deck.parallel.sequence && target.topology.size(Axis::tp) > 1;
+  const std::int64_t rows =
+      deck.schedule.micro_batch * deck.model.seq_len / (split ? target.topology.size(Axis::tp) : 1);
+  const double bytes =
+      static_cast<double>(rows * deck.model.hidden) * (deck.precision.compute == Compute::bf16 ? 2 : 4);
+  const auto transfer = [&](int sender) {
+    const int from = rank_of_stage(target.topology, sender), to = rank_of_stage(target.topology, (sender + 1) % stages);
+    const int node = target.hardware.ranks_a_node;
+    const Link& link = from / node == to / node ? target.hardware.inside : target.hardware.across;
+    return ticks(link.latency + bytes / link.bandwidth);
+  };
+  const Simulation simulation = simulate(schedules, {work, transfer});
+  PipelineRun run;
+  run.length = static_cast<double>(simulation.ticks) / ticks_a_second;
+  run.busy = run.length * stages * (1 - simulation.idle());
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    const double end = static_cast<double>(simulation.work[i].back().end) / ticks_a_second + works[i]->tail;
+    run.seconds = std::max(run.seconds, end);
+  }
+  return run;
+}
+
 double sum_of(const std::map<std::string, double>& parts) {
   return std::accumulate(parts.begin(), parts.end(), 0.0, [](double sum, const auto& p) { return sum + p.second; });
 }
@@ -169,38 +213,22 @@ double LayoutPlan::mfu(double flops) const {
 }
 
 StepTimes pipeline_times(const PlanTarget& target, const std::vector<const StageWork*>& works) {
-  const Deck& deck = target.deck;
+  // The first micro-batches fill the pipeline and find the slowest stage; from then on it goes evenly.
   const auto stages = static_cast<int>(works.size());
-  const int chunks = deck.schedule.chunks;
-  const std::int64_t micro_batches = micro_batches_of(deck, target.topology);
-  const Stretch stretch = stretch_of(deck, target.topology);
-  const auto schedules = make_schedules(deck.schedule.kind, stages, micro_batches, chunks);
-  // Each stage's forwards, and its backwards, come in the order in which it issues them.
-  std::vector<std::array<std::int64_t, 2>> issued(works.size());
-  const auto work = [&](int stage, const Action& action) {
-    const bool forward = action.kind == Action::Kind::forward;
-    const StageWork& w = *works[static_cast<std::size_t>(stage)];
-    const std::int64_t k = issued[static_cast<std::size_t>(stage)][forward ? 0 : 1]++;
-    return ticks(stretch.at(forward ? w.forwards : w.backwards, k, chunks));
-  };
-  const bool split = deck.parallel.sequence && target.topology.size(Axis::tp) > 1;
-  const std::int64_t rows =
-      deck.schedule.micro_batch * deck.model.seq_len / (split ? target.topology.size(Axis::tp) : 1);
-  const double bytes =
-      static_cast<double>(rows * deck.model.hidden) * (deck.precision.compute == Compute::bf16 ? 2 : 4);
-  const auto transfer = [&](int sender) {
-    const int from = rank_of_stage(target.topology, sender), to = rank_of_stage(target.topology, (sender + 1) % stages);
-    const int node = target.hardware.ranks_a_node;
-    const Link& link = from / node == to / node ? target.hardware.inside : target.hardware.across;
-    return ticks(link.latency + bytes / link.bandwidth);
-  };
-  const Simulation simulation = simulate(schedules, {work, transfer});
-  StepTimes times;
-  times.bubble = stages == 1 ? 0 : simulation.idle();
-  for (std::size_t i = 0; i < works.size(); ++i) {
-    const double end = static_cast<double>(simulation.work[i].back().end) / ticks_a_second + works[i]->tail;
-    times.seconds = std::max(times.seconds, end);
+  const Stretch stretch = stretch_of(target.deck, target.topology);
+  const std::int64_t settled = stretch.few + 2 * stages, round = stages;  // whole periods
+  const bool is_long = settled + round < stretch.micro_batches;
+  PipelineRun run = run_pipeline(target, works, stretch, is_long ? settled : stretch.micro_batches);
+  if (is_long) {
+    const PipelineRun longer = run_pipeline(target, works, stretch, settled + round);
+    const double more = static_cast<double>(stretch.micro_batches - settled) / static_cast<double>(round);
+    run.seconds += more * (longer.seconds - run.seconds);
+    run.busy += more * (longer.busy - run.busy);
+    run.length += more * (longer.length - run.length);
   }
+  StepTimes times;
+  times.bubble = stages == 1 ? 0 : 1 - run.busy / (run.length * stages);
+  times.seconds = run.seconds;
   const StageWork& slowest = **std::max_element(
       works.begin(), works.end(), [](const StageWork* a, const StageWork* b) { return length_of(*a) < length_of(*b); });
   // The parts of the short step are the parts of the whole one but for what happens once, which both tell apart badly:

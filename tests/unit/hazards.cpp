@@ -208,7 +208,8 @@ TEST_CASE("what was given back is not touched until it is lent again; collective
   };
   check_names(message([](Scene& s) { s.write(s.weights.flat(255, 1), s.compute); }),
               {"fill", "after the lease of block 1"});
-  check_names(message([](Scene& s) { s.read(s.weights, s.compute); }), {"copy", "weights", "after the lease of block 1"});
+  check_names(message([](Scene& s) { s.read(s.weights, s.compute); }),
+              {"copy", "weights", "after the lease of block 1"});
   CHECK(message([](Scene& s) { s.compute.wait(s.gather(s.weights, s.compute.record())); }).empty());
   CHECK(message([](Scene& s) { s.read(s.gradient, s.compute); }).empty());
   CHECK(message([&](Scene& s) {

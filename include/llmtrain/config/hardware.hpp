@@ -63,7 +63,7 @@ std::vector<std::string> hardware_names();
 /// A row of the built-in table. Throws Error(usage) naming the nearest if there is none.
 Hardware find_hardware(std::string_view name);
 
-/// Reads a file. Throws Error(missing_input), and Error(configuration) with every mistake in it.
+/// Reads a file; with `base: NAME` it says what is other than in that row of the table. Throws Error(missing_input), and Error(configuration) with every mistake in it.
 Hardware read_hardware(const std::string& path);
 
 /// The file that reads back to the same values, every key with its meaning.

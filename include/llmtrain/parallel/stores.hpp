@@ -55,6 +55,7 @@ struct StoreShape {
   ParallelConfig policy;
   int zero = 0;  ///< policy.zero, or 0 in a shard group of one
   StoreTypes types;
+  std::vector<bool> whole_gradients;  ///< by storage
 
   StoreShape(const ParamTable& params, const StorePlace& where, const ParallelConfig& parallel,
              const StoreTypes& store_types);
@@ -67,7 +68,7 @@ struct StoreShape {
   }
   const char* lease_name(int lease) const { return table->leases[static_cast<std::size_t>(lease)].name.c_str(); }
   bool keeps_whole_weights(int storage) const;
-  bool keeps_whole_gradient(int storage) const;
+  bool keeps_whole_gradient(int storage) const { return whole_gradients[static_cast<std::size_t>(storage)]; }
   /// Whether whole accumulators travel as a copy in another type.
   bool converts_to_reduce() const { return types.reduce != types.gradients && place.shards * place.replicas > 1; }
 
