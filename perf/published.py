@@ -27,8 +27,8 @@ def gpt(layers, hidden, heads):
 # Kernels of other programs, in the keys of hardware files. Attention by what the FlashAttention-3 paper
 # (arXiv 2407.08608) shows of causal heads of 128 on an H100, from sequences of 512 to 16k: FlashAttention-2 191 to 335
 # and 214 to 322 TFLOP/s (forward, backward), FlashAttention-3 292 to 616 and 316 to 561; rate / (1 + half / s) goes
-# through both ends. Norms of torch.compile by cudnn-frontend benchmark/norms/results/h200: 0.73 to 0.87 and 0.35 to 0.48
-# of the bandwidth.
+# through both ends. Norms of torch.compile by cudnn-frontend benchmark/norms/results/h200: 0.73 to 0.87 and 0.35 to
+# 0.48 of the bandwidth.
 NORMS = ("efficiency: {rms_norm_forward: 0.8, layer_norm_forward: 0.8, rms_norm_backward: 0.42, "
          "layer_norm_backward: 0.42}")
 STACKS = {

@@ -31,12 +31,13 @@ struct Model {
   int zero;
 };
 
-// What the constants are made from: from caches to main memory, short and long sequences.
+// What the constants are made from: from caches to main memory, short and long sequences, small and large heads.
 constexpr std::array calibration_models{
     Model{"", Family::llama, 2, 128, 4, 2, 352, 64, 512, 4, 1, Compute::fp32, 0},
     Model{"", Family::llama, 2, 320, 5, 5, 864, 256, 2048, 2, 1, Compute::fp32, 0},
     Model{"", Family::gpt, 2, 256, 4, 4, 1024, 128, 1024, 4, 1, Compute::fp32, 0},
     Model{"", Family::llama, 2, 576, 9, 3, 1536, 128, 4096, 1, 1, Compute::fp32, 0},
+    Model{"", Family::llama, 2, 192, 4, 2, 512, 768, 257, 1, 1, Compute::fp32, 0},
 };
 
 constexpr std::array check_models{
@@ -144,11 +145,12 @@ void fit_products(const Samples& samples, Hardware& hardware) {
 void fit_attention(const Samples& samples, const char* name, double launch, AttentionModel& model) {
   std::vector<FitRow> rows;
   for (const auto& s : samples) {
-    if (s.name == name) rows.push_back({{s.flops, s.flops / s.sequence}, s.seconds - launch});
+    if (s.name == name) rows.push_back({{s.flops, s.flops / s.sequence, s.flops / s.head_dim}, s.seconds - launch});
   }
   const std::vector<double> c = fit_relative(rows);
   model.rate.fp32 = 1 / c[0];
   model.half = c[1] / c[0];
+  model.head = c[2] / c[0];
 }
 
 /// Operations by the bytes they move, each with a share of the bandwidth of its own.

@@ -23,11 +23,12 @@ struct GemmModel {
   double depth = 0;  ///< at k = depth, half the rate
 };
 
-/// Attention of one direction over sequences of s tokens: rate x min(1, sqrt(head_dim / full_head)) / (1 + half / s),
-/// FLOPs of the causal half.
+/// Attention of one direction over sequences of s tokens: rate x min(1, sqrt(head_dim / full_head)) / (1 + half / s +
+/// head / head_dim), FLOPs of the causal half.
 struct AttentionModel {
   Rates rate;
   double half = 0;       ///< tokens
+  double head = 0;       ///< head_dim at which what is done once a score (softmax) takes as long as the products
   double full_head = 0;  ///< head_dim from which the rate is reached; 0: any
 };
 
