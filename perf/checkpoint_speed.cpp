@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Saves and loads of one rank against plain sequential files on the same disk, in turns so that both see the same
-/// machine; prints Markdown for perf/records.
+/// machine; prints Markdown for perf/records. Plain work is one thread's; the rank has those of OMP_NUM_THREADS.
 ///   checkpoint_speed FOLDER [GB [ROUNDS]]      files are made in FOLDER and removed (2 GB, 3 rounds)
 #include <fcntl.h>
+#include <omp.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,12 +12,14 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "llmtrain/backend/device.hpp"
 #include "llmtrain/base/clock.hpp"
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/base/files.hpp"
@@ -115,14 +118,17 @@ std::vector<Piece> pieces_in(std::span<std::byte> memory, std::vector<Piece> pie
   return pieces;
 }
 
-/// What training waits for with checkpoint.async: the copy, and what is done between the phases.
-double stall_seconds(const fs::path& saves, const CheckpointState& facts, const State& state,
-                     std::span<std::byte> copy) {
+/// What training waits for with checkpoint.async: the copy, as a run makes it, and what is done between the phases.
+void time_stall(Device& device, const fs::path& saves, const CheckpointState& facts, const State& state,
+                std::span<std::byte> copy, Measurements& times) {
+  const Stream stream = device.make_stream("main");
   const Stopwatch stall;
   const std::vector<Piece> pieces = pieces_in(copy, state.pieces);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    std::memcpy(pieces[i].data, state.pieces[i].data, static_cast<std::size_t>(pieces[i].bytes()));
+    const Piece& piece = state.pieces[i];
+    device.download(stream, pieces[i].data, Tensor::dense(piece.data, piece.dtype, {piece.size()}));
   }
+  times.add("stall's copy", stall.seconds());
   Save save({}, saves, facts, pieces, {1, false, {}, true});
   double waited = stall.seconds();
   for (bool done = false; !done;) {
@@ -131,11 +137,12 @@ double stall_seconds(const fs::path& saves, const CheckpointState& facts, const 
     done = save.advance();
     waited += step.seconds();
   }
-  return waited;
+  times.add("stall", waited);
 }
 
 /// Each kind of work once.
-void one_round(const fs::path& folder, const State& state, std::vector<std::byte>& copy, Measurements& times) {
+void one_round(Device& device, const fs::path& folder, const State& state, std::vector<std::byte>& copy,
+               Measurements& times) {
   const fs::path plain = folder / "plain", saves = folder / "checkpoints";
   CheckpointState facts;
   facts.step = 1;
@@ -155,7 +162,7 @@ void one_round(const fs::path& folder, const State& state, std::vector<std::byte
   require(std::memcmp(copy.data(), state.memory.data(), copy.size()) == 0, ExitCode::internal,
           "loaded what was not saved");
   fs::remove_all(saves);
-  times.add("stall", stall_seconds(saves, facts, state, copy));
+  time_stall(device, saves, facts, state, copy, times);
   fs::remove_all(saves);
   fs::remove(plain);
 }
@@ -163,13 +170,15 @@ void one_round(const fs::path& folder, const State& state, std::vector<std::byte
 void measure(const fs::path& folder, std::size_t bytes, int rounds) {
   const State state(bytes);
   std::vector<std::byte> copy(state.memory.size());
+  const int threads = omp_get_max_threads();
+  const std::unique_ptr<Device> device = make_cpu_device(threads);
   Measurements times;
-  for (int round = 0; round < rounds; ++round) one_round(folder, state, copy, times);
+  for (int round = 0; round < rounds; ++round) one_round(*device, folder, state, copy, times);
   const double size = static_cast<double>(state.memory.size());
   fmt::print(
-      "state of {:.3g} GB, {} rounds; medians\n\n| work | seconds | GB/s | against | ratio | all rounds |\n"
+      "state of {:.3g} GB, {} threads, {} rounds; medians\n\n| work | seconds | GB/s | against | ratio | all rounds |\n"
       "|---|--:|--:|---|--:|---|\n",
-      size / 1e9, rounds);
+      size / 1e9, threads, rounds);
   const auto row = [&](const char* name, const char* against) {
     fmt::print("| {} | {:.3g} | {:.3g} | {} | {:.2f} | {} |\n", name, times[name], size / 1e9 / times[name], against,
                times[against] / times[name], times.all(name));
@@ -180,6 +189,7 @@ void measure(const fs::path& folder, std::size_t bytes, int rounds) {
   row("save", "plain write");
   row("save, read back", "plain write");
   row("load", "plain read");
+  row("stall's copy", "copy");
   row("stall", "copy");
 }
 

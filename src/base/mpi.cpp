@@ -2,10 +2,13 @@
 /// RAII over MPI handles; message sizes beyond INT_MAX are cut into pieces here, once.
 #include "llmtrain/base/mpi.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 
+#include "llmtrain/base/backoff.hpp"
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/base/mpi_native.hpp"
 
@@ -49,7 +52,30 @@ std::string launched_by_another() {
   return {};
 }
 
+/// True if this node runs more ranks than it has cores that they may run on. Collective.
+bool ranks_share_cores() {
+  MPI_Comm node = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+  int ranks = 0;
+  check_mpi(MPI_Comm_size(node, &ranks), "MPI_Comm_size");
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  sched_getaffinity(0, sizeof cores, &cores);  // where it fails, no rank's cores are known and none are counted
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, node), "MPI_Allreduce");
+  check_mpi(MPI_Comm_free(&node), "MPI_Comm_free");
+  return ranks > CPU_COUNT(&cores);
+}
+
 }  // namespace
+
+void wait_for(MPI_Request& request) {
+  Backoff backoff;
+  for (int done = 0;;) {
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done != 0) return;
+    backoff.pause();
+  }
+}
 
 MpiSession::MpiSession(int& argc, char**& argv) {
   int provided = 0;
@@ -57,7 +83,10 @@ MpiSession::MpiSession(int& argc, char**& argv) {
   require(provided >= MPI_THREAD_FUNNELED, ExitCode::configuration,
           "this MPI library does not offer MPI_THREAD_FUNNELED; build Open MPI with thread support");
   const std::string other = launched_by_another();
-  if (other.empty()) return;
+  if (other.empty()) {
+    if (ranks_share_cores()) Backoff::share_cores();
+    return;
+  }
   MPI_Finalize();
   fail(ExitCode::configuration,
        "a launcher started several processes ({}), but the MPI library built into llmtrain ({}) sees this one alone: "
@@ -115,13 +144,19 @@ MpiComm MpiComm::duplicate() const {
   return MpiComm(std::make_shared<Impl>(handle));
 }
 
-void MpiComm::barrier() const { check_mpi(MPI_Barrier(impl().comm), "MPI_Barrier"); }
+void MpiComm::barrier() const {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibarrier(impl().comm, &request), "MPI_Ibarrier");
+  wait_for(request);
+}
 
 void MpiComm::broadcast(std::span<std::byte> bytes, int root) const {
   const auto total = static_cast<std::int64_t>(bytes.size());
   for (std::int64_t begin = 0; begin < total; begin += max_message) {
     const auto count = static_cast<int>(std::min(max_message, total - begin));
-    check_mpi(MPI_Bcast(bytes.data() + begin, count, MPI_BYTE, root, impl().comm), "MPI_Bcast");
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Ibcast(bytes.data() + begin, count, MPI_BYTE, root, impl().comm, &request), "MPI_Ibcast");
+    wait_for(request);
   }
 }
 
@@ -133,16 +168,23 @@ std::string MpiComm::broadcast(const std::string& text, int root) const {
   return result;
 }
 
+namespace {
+
+void all_reduce_in_place(void* values, std::size_t count, MPI_Datatype type, MpiOp op, MPI_Comm comm) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Iallreduce(MPI_IN_PLACE, values, static_cast<int>(count), type, native(op), comm, &request),
+            "MPI_Iallreduce");
+  wait_for(request);
+}
+
+}  // namespace
+
 void MpiComm::all_reduce(std::span<double> values, MpiOp op) const {
-  check_mpi(
-      MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, native(op), impl().comm),
-      "MPI_Allreduce");
+  all_reduce_in_place(values.data(), values.size(), MPI_DOUBLE, op, impl().comm);
 }
 
 void MpiComm::all_reduce(std::span<std::int64_t> values, MpiOp op) const {
-  check_mpi(
-      MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_INT64_T, native(op), impl().comm),
-      "MPI_Allreduce");
+  all_reduce_in_place(values.data(), values.size(), MPI_INT64_T, op, impl().comm);
 }
 
 std::int64_t MpiComm::all_reduce(std::int64_t value, MpiOp op) const {

@@ -28,7 +28,7 @@ MpiMaximum::~MpiMaximum() {
   if (std::uncaught_exceptions() > 0) {
     static_cast<void>(impl_.release());  // the others may never post: the job is about to be aborted
   } else {
-    MPI_Wait(&impl_->request, MPI_STATUS_IGNORE);
+    wait_for(impl_->request);
   }
 }
 
@@ -42,7 +42,7 @@ void MpiMaximum::post(std::span<const std::int64_t> mine) {
 
 std::span<const std::int64_t> MpiMaximum::read() {
   LLMTRAIN_CHECK(impl_->request != MPI_REQUEST_NULL);
-  check_mpi(MPI_Wait(&impl_->request, MPI_STATUS_IGNORE), "MPI_Wait");
+  wait_for(impl_->request);
   return impl_->all;
 }
 

@@ -3,6 +3,7 @@
 #include "files.hpp"
 
 #include <fcntl.h>
+#include <omp.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
@@ -13,6 +14,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "llmtrain/base/error.hpp"
@@ -21,43 +23,72 @@ namespace llmtrain {
 
 namespace {
 
-constexpr std::size_t window = std::size_t{4} << 20;  // bytes read at once
+constexpr std::int64_t window = std::int64_t{1} << 20;  // bytes read at once: they are in a cache still when digested
 
-FileReading read_open(int descriptor, const std::string& path, std::span<const FileRange> ranges) {
-  FileReading reading;
-  Digest digest;
-  auto range = ranges.begin();
-  auto part = std::make_unique<Digest>();
-  std::vector<std::byte> buffer(window);
-  while (true) {
-    const ReadResult got = read_full(descriptor, buffer);
-    require(got.error == 0, ExitCode::io_error, "cannot read {}: {}", path, errno_text(got.error));
-    if (got.bytes == 0) break;
-    digest.add(buffer.data(), static_cast<std::size_t>(got.bytes));
-    const std::int64_t begin = reading.facts.size;
-    reading.facts.size += got.bytes;
-    while (range != ranges.end() && range->offset < reading.facts.size) {
-      const std::int64_t from = std::max(range->offset, begin);
-      const std::int64_t to = std::min(range->offset + range->bytes, reading.facts.size);
-      part->add(buffer.data() + (from - begin), static_cast<std::size_t>(to - from));
-      if (to < range->offset + range->bytes) break;
-      reading.digests.push_back(part->hex());
-      part = std::make_unique<Digest>();
-      ++range;
+/// The digests of a file and of ranges of it, from its bytes in their order.
+class Digests {
+ public:
+  explicit Digests(std::span<const FileRange> ranges) : ranges_(ranges) {}
+
+  void add(std::span<const std::byte> bytes) {
+    whole_.add(bytes.data(), bytes.size());
+    const std::int64_t begin = std::exchange(size_, size_ + static_cast<std::int64_t>(bytes.size()));
+    while (done_.size() < ranges_.size()) {
+      const FileRange& range = ranges_[done_.size()];
+      const std::int64_t from = std::max(range.offset, begin);
+      const std::int64_t to = std::min(range.offset + range.bytes, size_);
+      if (from < to) part_->add(bytes.data() + (from - begin), static_cast<std::size_t>(to - from));
+      if (size_ < range.offset + range.bytes) break;
+      done_.push_back(part_->hex());
+      part_ = std::make_unique<Digest>();
     }
   }
-  require(range == ranges.end(), ExitCode::io_error, "{} ends after {} bytes", path, reading.facts.size);
-  reading.facts.digest = digest.hex();
-  return reading;
+
+  FileReading result(const std::string& path) {
+    require(done_.size() == ranges_.size(), ExitCode::io_error, "{} ends after {} bytes", path, size_);
+    return {{size_, whole_.hex()}, std::move(done_)};
+  }
+
+ private:
+  std::span<const FileRange> ranges_;
+  Digest whole_;
+  std::unique_ptr<Digest> part_ = std::make_unique<Digest>();  // of the first range that is not done
+  std::vector<std::string> done_;
+  std::int64_t size_ = 0;
+};
+
+/// Threads read windows in turns and each digests its own when those before it are: what costs is the way of the bytes
+/// through the system, more than one thread's worth for a good disk, and the digest goes beside that.
+FileReading read_open(int descriptor, const std::string& path, std::span<const FileRange> ranges, Threads threads) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) fail(ExitCode::io_error, "cannot read {}: {}", path, errno_text(errno));
+  const std::int64_t windows = status.st_size / window + 1;  // the last one is not full
+  Digests digests(ranges);
+  int error = 0;
+#pragma omp parallel num_threads(threads == Threads::all && windows > 1 ? omp_get_max_threads() : 1)
+  {
+    std::vector<std::byte> buffer(static_cast<std::size_t>(window));
+#pragma omp for ordered schedule(static, 1)
+    for (std::int64_t i = 0; i < windows; ++i) {
+      const ReadResult got = read_full_at(descriptor, i * window, buffer);
+#pragma omp ordered
+      {
+        if (error == 0) error = got.error;
+        digests.add(std::span(buffer).first(static_cast<std::size_t>(got.bytes)));
+      }
+    }
+  }
+  require(error == 0, ExitCode::io_error, "cannot read {}: {}", path, errno_text(error));
+  return digests.result(path);
 }
 
 }  // namespace
 
-FileReading read_whole(const std::filesystem::path& path, std::span<const FileRange> ranges) {
+FileReading read_whole(const std::filesystem::path& path, std::span<const FileRange> ranges, Threads threads) {
   const std::string name = path.string();
   const FileDescriptor file = open_no_follow(name);
   if (!file) fail(ExitCode::io_error, "cannot open {}: {}", name, errno_text(errno));
-  return read_open(file.get(), name, ranges);
+  return read_open(file.get(), name, ranges, threads);
 }
 
 std::string file_problem(const std::filesystem::path& folder, const std::string& name, const FileFacts& expected) {
@@ -73,7 +104,7 @@ std::string file_problem(const std::filesystem::path& folder, const std::string&
     return fmt::format("{} has {} bytes instead of {}", name, status.st_size, expected.size);
   }
   try {
-    const FileFacts found = read_open(file.get(), path, {}).facts;
+    const FileFacts found = read_open(file.get(), path, {}, Threads::all).facts;
     if (found.size == expected.size && found.digest == expected.digest) return "";
     return fmt::format("{} has other contents than were written (digest {} instead of {})", name, found.digest,
                        expected.digest);

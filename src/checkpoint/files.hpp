@@ -26,10 +26,14 @@ struct FileReading {
   std::vector<std::string> digests;  ///< of the ranges
 };
 
-/// Reads a file once; `ranges` are in order and do not overlap. Throws io_error.
-FileReading read_whole(const std::filesystem::path& path, std::span<const FileRange> ranges = {});
+/// Who reads: the threads of OpenMP where somebody waits, the caller alone beside training.
+enum class Threads { one, all };
 
-/// Compares a file with what it should be, size first; what is wrong, or "". A symbolic link is not followed.
+/// Reads a file once; `ranges` are in order and do not overlap. Throws io_error.
+FileReading read_whole(const std::filesystem::path& path, std::span<const FileRange> ranges, Threads threads);
+
+/// Compares a file with what it should be, size first; what is wrong, or "". A symbolic link is not followed. By all
+/// threads.
 std::string file_problem(const std::filesystem::path& folder, const std::string& name, const FileFacts& expected);
 
 /// Puts `fresh` in the place of `old` and `old` in that of `fresh`, at once where the file system can.
@@ -40,5 +44,21 @@ std::int64_t free_bytes(const std::filesystem::path& folder);
 
 /// Eight hexadecimal digits by chance.
 std::string random_suffix();
+
+/// A name beside `path` to write under; what is left there after a failure is removed.
+class Aside {
+ public:
+  explicit Aside(const std::filesystem::path& path) : path_(path.string() + ".tmp." + random_suffix()) {}
+  ~Aside() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
 
 }  // namespace llmtrain

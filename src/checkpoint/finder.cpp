@@ -55,15 +55,18 @@ std::string manifest_text(const MpiComm& comm, const fs::path& folder, std::vect
 }
 
 /// Problems of the files, dealt out over the ranks; the list is the same on all. Collective.
-std::vector<std::string> check_files(const MpiComm& comm, const fs::path& folder, const Manifest& manifest,
-                                     Files files) {
+std::vector<std::string> check_files(const MpiComm& comm, const fs::path& folder, const Manifest& manifest, Files files,
+                                     Damage damage) {
   std::string mine;
   const auto ranks = static_cast<std::size_t>(team::size(comm));
   for (auto i = static_cast<std::size_t>(team::rank(comm)); i < manifest.files.size(); i += ranks) {
     const ManifestFile& file = manifest.files[i];
     if (files == Files::loaded && file.name == index_file_name) continue;
     const std::string problem = file_problem(folder, file.name, {file.size, file.digest});
-    if (!problem.empty()) mine += problem + "\n";
+    if (problem.empty()) continue;
+    mine += problem + "\n";
+    if (damage == Damage::by_file || !is_shard_name(file.name)) continue;
+    for (const std::string& line : damaged_tensors(folder, file.name)) mine += line + "\n";
   }
   std::vector<std::string> problems;
   for (const std::string& text : team::all_gather(comm, mine)) {
@@ -89,10 +92,11 @@ std::vector<std::string> strangers(const fs::path& folder, const Manifest& manif
   return notes;
 }
 
-/// "a" or "a (and n more)".
+/// "a; b", or with many "a; b; c (and n more)".
 std::string summary(std::span<const std::string> problems) {
-  if (problems.size() == 1) return problems.front();
-  return fmt::format("{} (and {} more)", problems.front(), problems.size() - 1);
+  constexpr std::size_t shown = 3;
+  const std::string text = fmt::format("{}", fmt::join(problems.first(std::min(shown, problems.size())), "; "));
+  return problems.size() <= shown ? text : fmt::format("{} (and {} more)", text, problems.size() - shown);
 }
 
 [[noreturn]] void refuse(const fs::path& folder, std::span<const std::string> problems) {
@@ -155,7 +159,7 @@ Resume find_newest(const MpiComm& comm, const fs::path& checkpoints_dir) {
   resume.notes = from_root(comm, [&] { return remove_unfinished(checkpoints_dir); });
   std::vector<std::string> reasons;
   for (const std::string& name : step_folders(comm, checkpoints_dir)) {
-    Examination examination = examine_checkpoint(comm, checkpoints_dir / name, Files::loaded);
+    Examination examination = examine_checkpoint(comm, checkpoints_dir / name, Files::loaded, Damage::by_tensor);
     if (examination.problems.empty()) {
       std::ranges::move(examination.notes, std::back_inserter(resume.notes));
       resume.checkpoint = std::move(examination.checkpoint);
@@ -195,7 +199,7 @@ Manifest read_manifest(const fs::path& step_folder) {
   return parse_manifest(text, manifest_name);
 }
 
-Examination examine_checkpoint(const MpiComm& comm, const fs::path& step_folder, Files files) {
+Examination examine_checkpoint(const MpiComm& comm, const fs::path& step_folder, Files files, Damage damage) {
   Examination examination;
   examination.checkpoint.folder = step_folder;
   const std::string name = step_folder.filename().string();
@@ -217,7 +221,7 @@ Examination examine_checkpoint(const MpiComm& comm, const fs::path& step_folder,
   if (step && *step != manifest.state.step) {
     examination.problems.push_back(fmt::format("it holds step {}, not {}", manifest.state.step, *step));
   }
-  std::ranges::move(check_files(comm, step_folder, manifest, files), std::back_inserter(examination.problems));
+  std::ranges::move(check_files(comm, step_folder, manifest, files, damage), std::back_inserter(examination.problems));
   examination.notes = from_root(comm, [&] { return strangers(step_folder, manifest); });
   return examination;
 }
@@ -227,7 +231,7 @@ Resume find_checkpoint(const MpiComm& comm, const std::string& resume, const fs:
   if (resume == "auto") return find_newest(comm, checkpoints_dir);
   Resume found;
   for (const std::string& folder : named_folders(comm, resume)) {
-    Examination examination = examine_checkpoint(comm, folder, Files::loaded);
+    Examination examination = examine_checkpoint(comm, folder, Files::loaded, Damage::by_tensor);
     if (!examination.problems.empty()) refuse(folder, examination.problems);
     std::ranges::move(examination.notes, std::back_inserter(found.notes));
     if (!found.checkpoint) found.checkpoint = std::move(examination.checkpoint);

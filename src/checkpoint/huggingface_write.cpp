@@ -173,22 +173,6 @@ void check_room(const fs::path& folder, std::int64_t bytes) {
           folder.string(), free);
 }
 
-/// A name beside `path` to write under; what is left there after a failure is removed.
-class Aside {
- public:
-  explicit Aside(const fs::path& path) : path_(path.string() + ".tmp." + random_suffix()) {}
-  ~Aside() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Aside(const Aside&) = delete;
-  Aside& operator=(const Aside&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
 }  // namespace
 
 WrittenWeights export_huggingface(const CheckpointReader& reader, const ModelConfig& model,

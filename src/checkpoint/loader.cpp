@@ -16,23 +16,10 @@
 
 namespace llmtrain {
 
-namespace {
-
-/// One stored piece and what of it goes where.
-struct Transfer {
-  const StoredPiece* stored = nullptr;
-  const Piece* target = nullptr;
-  std::vector<CopyRun> runs;
-};
-
-bool is_shard(const std::string& name) { return name.starts_with("shard-"); }
-
-}  // namespace
-
 CheckpointReader::CheckpointReader(const MpiComm& comm, Checkpoint checkpoint) : checkpoint_(std::move(checkpoint)) {
   std::vector<std::string> shards;
   for (const ManifestFile& file : checkpoint_.manifest.files) {
-    if (is_shard(file.name)) shards.push_back(file.name);
+    if (is_shard_name(file.name)) shards.push_back(file.name);
   }
   std::string mine;
   team::agree(comm, [&] {
@@ -86,10 +73,7 @@ void CheckpointReader::read(std::span<const Piece> wanted) const {
     require(covered == target.size(), ExitCode::checkpoint_damaged, "checkpoint {} gives {} of {} elements of {}",
             checkpoint_.folder.string(), covered, target.size(), target.dataset);
   }
-  for (const auto& [name, transfers] : by_shard) {
-    const ShardFile shard(checkpoint_.folder, name);
-    for (const Transfer& transfer : transfers) shard.read(*transfer.stored, transfer.runs, *transfer.target);
-  }
+  for (const auto& [name, transfers] : by_shard) read_transfers(checkpoint_.folder / name, transfers);
 }
 
 CheckpointState CheckpointReader::read_state() const {
@@ -102,13 +86,9 @@ std::vector<std::string> CheckpointReader::check_pieces() const {
   std::map<std::string, std::vector<const StoredPiece*>> by_shard;
   for (const StoredPiece& stored : pieces_) by_shard[stored.shard].push_back(&stored);
   std::vector<std::string> problems;
-  for (const auto& [name, parts] : by_shard) {
-    const ShardFile shard(checkpoint_.folder, name);
-    for (const StoredPiece* stored : parts) {
-      if (shard.digest(*stored) != stored->digest) {
-        problems.push_back(fmt::format("{} in {} differs from its digest", stored->dataset, name));
-      }
-    }
+  for (auto& [name, pieces] : by_shard) {
+    const PiecesReading found = read_pieces(checkpoint_.folder / name, std::move(pieces), Threads::all);
+    for (const StoredPiece* stored : found.differing) problems.push_back(difference_of(*stored));
   }
   return problems;
 }
@@ -127,10 +107,9 @@ void load_checkpoint(const MpiComm& comm, const Checkpoint& checkpoint, std::spa
 
 void write_checkpoint_index(const CheckpointReader& reader) {
   const std::filesystem::path path = reader.checkpoint().folder / index_file_name;
-  std::filesystem::path fresh = path;
-  fresh += ".tmp";
-  write_index_file(fresh, reader.read_state(), reader.pieces());
-  durable_rename(fresh, path);
+  const Aside aside(path);
+  write_index_file(aside.path(), reader.read_state(), reader.pieces());
+  durable_rename(aside.path(), path);
 }
 
 }  // namespace llmtrain

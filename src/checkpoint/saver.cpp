@@ -229,7 +229,7 @@ struct Save::Impl {
     const bool empty = std::ranges::all_of(pieces, [](const Piece& piece) { return piece.size() == 0; });
     if (rank > 0 && empty) return;
     shard = write_shard(aside, shard_name(rank), pieces, rank == 0 ? &state.deck : nullptr);
-    if (options.verify) verify_shard(aside, shard);
+    if (options.verify) verify_shard(aside, shard, options.in_background ? Threads::one : Threads::all);
   }
 
   /// What makes it a checkpoint. No communication; nothing to do but on rank 0.

@@ -21,6 +21,7 @@ class H5Writer;
 
 /// "shard-RRRRR.h5".
 std::string shard_name(int rank);
+bool is_shard_name(std::string_view name);
 
 /// The file of virtual datasets, and the deck's dataset in it and in the first shard.
 inline constexpr const char* index_file_name = "checkpoint.h5";
@@ -31,7 +32,6 @@ struct WrittenShard {
   std::string name;
   FileFacts facts;                  ///< from memory, not from the disk
   std::vector<StoredPiece> pieces;  ///< sorted by tensor
-  std::vector<FileRange> ranges;    ///< of the pieces in the file, in the same order
 };
 
 /// Writes the pieces that are not empty, sorted by tensor, slice and range; a further piece of one tensor is called as
@@ -40,23 +40,17 @@ WrittenShard write_shard(const std::filesystem::path& folder, const std::string&
                          const std::string* deck);
 
 /// Reads a shard back from its disk. Throws io_error unless it is what was in memory.
-void verify_shard(const std::filesystem::path& folder, const WrittenShard& written);
+void verify_shard(const std::filesystem::path& folder, const WrittenShard& written, Threads threads);
 
-/// An open shard. Every call throws checkpoint_damaged for what our writer does not make: links that are not hard,
-/// virtual, external, chunked or filtered data, foreign types, impossible shapes.
+/// The headers of a shard. Every call throws checkpoint_damaged for what our writer does not make: links that are not
+/// hard, virtual, external, chunked or filtered data, foreign types, impossible shapes, pieces that share bytes.
 class ShardFile {
  public:
   ShardFile(const std::filesystem::path& folder, const std::string& name);
   ~ShardFile();
 
-  /// The header of every piece in it.
+  /// The header of every piece in it, in the order of their bytes.
   std::vector<StoredPiece> scan() const;
-
-  /// Copies runs of a stored piece into the memory of another piece.
-  void read(const StoredPiece& stored, std::span<const CopyRun> runs, const Piece& target) const;
-
-  /// Digest of a stored piece, read in windows.
-  std::string digest(const StoredPiece& stored) const;
 
   std::string read_deck() const;
 
@@ -64,6 +58,26 @@ class ShardFile {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// What of a stored piece goes where.
+struct Transfer {
+  const StoredPiece* stored = nullptr;
+  const Piece* target = nullptr;
+  std::vector<CopyRun> runs;
+};
+
+/// Copies parts of one shard's pieces into the memory of others, by all threads. Throws io_error.
+void read_transfers(const std::filesystem::path& path, std::span<const Transfer> transfers);
+
+/// What one pass over a shard's bytes finds.
+struct PiecesReading {
+  FileFacts facts;
+  std::vector<const StoredPiece*> differing;  ///< from their digests
+};
+PiecesReading read_pieces(const std::filesystem::path& path, std::vector<const StoredPiece*> pieces, Threads threads);
+
+/// The line that tells of a piece that differs.
+std::string difference_of(const StoredPiece& piece);
 
 /// Stored pieces as text, one a line, to send them to other ranks.
 std::string encode(std::span<const StoredPiece> pieces);

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -17,7 +18,7 @@ namespace llmtrain {
 
 namespace {
 
-constexpr rlim_t max_memory = rlim_t{4} << 30;           // bytes of addresses
+constexpr rlim_t max_memory = rlim_t{4} << 30;           // bytes of addresses beside those that are taken already
 constexpr std::size_t max_text = std::size_t{16} << 20;  // bytes from the child
 constexpr std::int64_t slowest = 50'000'000;             // bytes a second that reading and digests take at least
 
@@ -26,15 +27,23 @@ void limit(int resource, rlim_t value) {
   ::setrlimit(static_cast<__rlimit_resource>(resource), &both);
 }
 
+/// Bytes of addresses that this process has.
+rlim_t addresses() {
+  std::ifstream file("/proc/self/statm");
+  rlim_t pages = 0;
+  file >> pages;
+  return pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
+}
+
 /// The child's work: a line to the descriptor for each difference.
 void inspect(const std::filesystem::path& folder, const std::string& name, int out) {
   const auto tell = [out](const std::string& line) { static_cast<void>(write_all(out, line + "\n")); };
   try {
-    const ShardFile shard(folder, name);
-    for (const StoredPiece& piece : shard.scan()) {
-      if (shard.digest(piece) != piece.digest)
-        tell(fmt::format("{} in {} differs from its digest", piece.dataset, name));
-    }
+    const std::vector<StoredPiece> stored = ShardFile(folder, name).scan();
+    std::vector<const StoredPiece*> pieces;
+    for (const StoredPiece& piece : stored) pieces.push_back(&piece);
+    const PiecesReading found = read_pieces(folder / name, std::move(pieces), Threads::one);
+    for (const StoredPiece* piece : found.differing) tell(difference_of(*piece));
   } catch (const std::exception& error) {
     tell(error.what());
   }
@@ -51,7 +60,7 @@ std::vector<std::string> damaged_tensors(const std::filesystem::path& step_folde
   const pid_t child = ::fork();
   if (child < 0) return {};
   if (child == 0) {
-    limit(RLIMIT_AS, max_memory);
+    limit(RLIMIT_AS, addresses() + max_memory);
     limit(RLIMIT_CPU, 10 + static_cast<rlim_t>(static_cast<std::int64_t>(size) / slowest));
     limit(RLIMIT_CORE, 0);
     inspect(step_folder, shard, to.get());

@@ -2,7 +2,6 @@
 /// Reading of shards. The file's digest was checked before, but a digest says only that the file is the one described;
 /// so everything that could make the library read another file, or allocate what a header claims, is refused.
 #include <algorithm>
-#include <cstring>
 
 #include "files.hpp"
 #include "h5_handle.hpp"
@@ -18,7 +17,6 @@ constexpr hsize_t max_extents = 8;
 constexpr hsize_t max_objects = hsize_t{1} << 22;  // datasets and groups of one shard
 constexpr int max_depth = 64;
 constexpr std::size_t max_deck = std::size_t{16} << 20;  // bytes
-constexpr std::int64_t window_bytes = std::int64_t{8} << 20;
 
 h5::Id open_attribute(hid_t dataset, const char* name, const std::string& where) {
   return h5::checked(H5Aopen(dataset, name, H5P_DEFAULT), damaged, fmt::format("open {} of", name).c_str(), where);
@@ -59,15 +57,19 @@ std::string read_digest(hid_t dataset, const std::string& where) {
   return digest;
 }
 
-/// Refuses every storage but one contiguous block inside this file that is as long as `bytes`.
-void check_storage(hid_t dataset, std::int64_t bytes, const std::string& where) {
+/// Where a dataset's bytes begin. Refuses every storage but one contiguous block of `bytes` inside of a file.
+std::int64_t place_of(hid_t dataset, std::int64_t bytes, hsize_t file_bytes, const std::string& where) {
   const h5::Id properties(H5Dget_create_plist(dataset));
   require(properties.valid() && H5Pget_layout(properties.get()) == H5D_CONTIGUOUS, damaged,
           "{} is not stored contiguously", where);
   require(H5Pget_external_count(properties.get()) == 0, damaged, "{} refers to other files", where);
   require(H5Pget_nfilters(properties.get()) == 0, damaged, "{} has filters", where);
-  require(H5Dget_storage_size(dataset) == static_cast<hsize_t>(bytes) && H5Dget_offset(dataset) != HADDR_UNDEF, damaged,
-          "{} has no {} bytes of storage", where, bytes);
+  const haddr_t offset = H5Dget_offset(dataset);
+  const auto size = static_cast<hsize_t>(bytes);
+  require(H5Dget_storage_size(dataset) == size && offset != HADDR_UNDEF && size <= file_bytes &&
+              offset <= file_bytes - size,
+          damaged, "{} has no {} bytes of storage", where, bytes);
+  return static_cast<std::int64_t>(offset);
 }
 
 }  // namespace
@@ -76,6 +78,7 @@ struct ShardFile::Impl {
   std::string name;
   std::string label;  // folder and file, for messages
   h5::Id file;
+  hsize_t bytes = 0;  // of the file
 
   std::string where(const std::string& object) const { return label + object; }
 
@@ -108,7 +111,7 @@ struct ShardFile::Impl {
     require(problem.empty(), damaged, "{}: {}", where(path), problem);
     require(H5Sget_simple_extent_ndims(space.get()) == 1 && H5Sget_simple_extent_npoints(space.get()) == piece.size(),
             damaged, "{} has not the {} elements of its range", where(path), piece.size());
-    check_storage(dataset.get(), piece.bytes(), where(path));
+    stored.offset = place_of(dataset.get(), piece.bytes(), bytes, where(path));
     return stored;
   }
 
@@ -148,6 +151,7 @@ ShardFile::ShardFile(const std::filesystem::path& folder, const std::string& nam
   const h5::Id access = h5::access_properties();
   impl_->file =
       h5::checked(H5Fopen((folder / name).c_str(), H5F_ACC_RDONLY, access.get()), damaged, "open", impl_->label);
+  h5::check(H5Fget_filesize(impl_->file.get(), &impl_->bytes), damaged, "read", impl_->label);
 }
 
 ShardFile::~ShardFile() = default;
@@ -156,50 +160,13 @@ std::vector<StoredPiece> ShardFile::scan() const {
   std::vector<StoredPiece> found;
   hsize_t left = max_objects;
   impl_->walk("", 0, left, found);
+  std::ranges::sort(found, {}, &StoredPiece::offset);
+  for (std::size_t i = 1; i < found.size(); ++i) {
+    const StoredPiece& before = found[i - 1];
+    require(before.offset + before.piece.bytes() <= found[i].offset, damaged, "{} and {} share bytes",
+            impl_->where(before.dataset), found[i].dataset);
+  }
   return found;
-}
-
-void ShardFile::read(const StoredPiece& stored, std::span<const CopyRun> runs, const Piece& target) const {
-  const std::string where = impl_->where(stored.dataset);
-  const h5::Id dataset = impl_->open_dataset(stored.dataset);
-  const h5::Id file_space(H5Dget_space(dataset.get()));
-  require(H5Sget_simple_extent_npoints(file_space.get()) == stored.piece.size(), damaged, "{} changed", where);
-  check_storage(dataset.get(), stored.piece.bytes(), where);
-  const h5::Id type = h5::type_of(target.dtype);
-  const auto total = static_cast<hsize_t>(target.size());
-  const h5::Id memory_space(H5Screate_simple(1, &total, nullptr));
-  for (const CopyRun& run : runs) {
-    const auto length = static_cast<hsize_t>(run.length);
-    const auto count = static_cast<hsize_t>(run.count);
-    const auto from = static_cast<hsize_t>(run.from);
-    const auto from_stride = static_cast<hsize_t>(run.from_stride);
-    const auto to = static_cast<hsize_t>(run.to);
-    const auto to_stride = static_cast<hsize_t>(run.to_stride);
-    h5::check(H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, &from, &from_stride, &count, &length), damaged,
-              "select in", where);
-    h5::check(H5Sselect_hyperslab(memory_space.get(), H5S_SELECT_SET, &to, &to_stride, &count, &length), damaged,
-              "select in", where);
-    h5::check(H5Dread(dataset.get(), type.get(), memory_space.get(), file_space.get(), H5P_DEFAULT, target.data),
-              ExitCode::io_error, "read", where);
-  }
-}
-
-std::string ShardFile::digest(const StoredPiece& stored) const {
-  const std::int64_t width = size_of(stored.piece.dtype);
-  const std::int64_t step = window_bytes / width;
-  std::vector<std::byte> buffer(static_cast<std::size_t>(std::min(stored.piece.bytes(), window_bytes)));
-  Digest digest;
-  for (std::int64_t begin = 0; begin < stored.piece.size(); begin += step) {
-    const std::int64_t length = std::min(step, stored.piece.size() - begin);
-    Piece part;
-    part.dtype = stored.piece.dtype;
-    part.flat_end = length;
-    part.data = buffer.data();
-    const CopyRun run{begin, 0, length, 1, length, length};
-    read(stored, std::span(&run, 1), part);
-    digest.add(buffer.data(), static_cast<std::size_t>(length * width));
-  }
-  return digest.hex();
 }
 
 std::string ShardFile::read_deck() const {
@@ -211,7 +178,7 @@ std::string ShardFile::read_deck() const {
   require(H5Tget_class(type.get()) == H5T_STRING && H5Tis_variable_str(type.get()) == 0 && length <= max_deck &&
               H5Sget_simple_extent_npoints(space.get()) == 1,
           damaged, "{} is not a text", where);
-  check_storage(dataset.get(), static_cast<std::int64_t>(length), where);
+  place_of(dataset.get(), static_cast<std::int64_t>(length), impl_->bytes, where);
   std::string text(length, '\0');
   h5::check(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()), ExitCode::io_error, "read",
             where);

@@ -41,10 +41,10 @@ std::string encode(std::span<const StoredPiece> pieces) {
   std::string text;
   for (const StoredPiece& stored : pieces) {
     const Piece& piece = stored.piece;
-    text += fmt::format("{} {} {} {} {} {} {} {} {} {} {}\n", piece.dataset, static_cast<int>(piece.dtype),
+    text += fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}\n", piece.dataset, static_cast<int>(piece.dtype),
                         piece.global_shape.size(), fmt::join(piece.global_shape, " "),
                         fmt::join(piece.slice_start, " "), fmt::join(piece.slice_shape, " "), piece.flat_begin,
-                        piece.flat_end, stored.digest, stored.shard, stored.dataset);
+                        piece.flat_end, stored.digest, stored.shard, stored.dataset, stored.offset);
   }
   return text;
 }
@@ -65,6 +65,7 @@ std::vector<StoredPiece> decode(std::string_view text) {
     stored.digest = next_word(text);
     stored.shard = next_word(text);
     stored.dataset = next_word(text);
+    stored.offset = next_integer(text);
     pieces.push_back(std::move(stored));
   }
   return pieces;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Writing of shards and of checkpoint.h5, the virtual datasets over them.
 #include <algorithm>
-#include <numeric>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -34,12 +33,14 @@ void describe(H5Writer& file, const StoredPiece& stored) {
 
 std::string shard_name(int rank) { return fmt::format("shard-{:05}.h5", rank); }
 
+bool is_shard_name(std::string_view name) { return name.starts_with("shard-"); }
+
 WrittenShard write_shard(const std::filesystem::path& folder, const std::string& name, std::span<const Piece> pieces,
                          const std::string* deck) {
-  WrittenShard shard{name, {}, {}, {}};
+  WrittenShard shard{name, {}, {}};
   std::vector<StoredPiece>& stored = shard.pieces;
   for (const Piece& piece : pieces) {
-    if (piece.size() > 0) stored.push_back({piece, "", name, piece.dataset});
+    if (piece.size() > 0) stored.push_back({piece, "", name, piece.dataset, 0});
   }
   sort_pieces(stored);
   fault_point("save.open");
@@ -53,8 +54,7 @@ WrittenShard write_shard(const std::filesystem::path& folder, const std::string&
     const std::int64_t elements = entry.piece.size();
     entry.digest = digest_of(entry.piece.data, static_cast<std::size_t>(entry.piece.bytes()));
     fault_point("save.piece");
-    const std::int64_t offset = file.write(entry.dataset, entry.piece.dtype, std::span(&elements, 1), entry.piece.data);
-    shard.ranges.push_back({offset, entry.piece.bytes()});
+    entry.offset = file.write(entry.dataset, entry.piece.dtype, std::span(&elements, 1), entry.piece.data);
     describe(file, entry);
   }
   fault_point("save.close");
@@ -63,21 +63,14 @@ WrittenShard write_shard(const std::filesystem::path& folder, const std::string&
   return shard;
 }
 
-void verify_shard(const std::filesystem::path& folder, const WrittenShard& written) {
+void verify_shard(const std::filesystem::path& folder, const WrittenShard& written, Threads threads) {
   fault_point("save.verify");
-  // Arrays follow each other in the order in which they were written, but nothing says that they must.
-  std::vector<std::size_t> order(written.ranges.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::sort(order, {}, [&](std::size_t i) { return written.ranges[i].offset; });
-  std::vector<FileRange> ranges;
-  for (const std::size_t i : order) ranges.push_back(written.ranges[i]);
-  const FileReading found = read_whole(folder / written.name, ranges);
+  std::vector<const StoredPiece*> pieces;
+  for (const StoredPiece& piece : written.pieces) pieces.push_back(&piece);
+  const PiecesReading found = read_pieces(folder / written.name, std::move(pieces), threads);
   constexpr const char* remedy = "the checkpoint just written is not what was in memory; check the disk and the memory";
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const StoredPiece& piece = written.pieces[order[i]];
-    require(found.digests[i] == piece.digest, ExitCode::io_error, "{} in {} reads back differently: {}", piece.dataset,
-            written.name, remedy);
-  }
+  require(found.differing.empty(), ExitCode::io_error, "{}: {}",
+          found.differing.empty() ? "" : difference_of(*found.differing.front()), remedy);
   require(found.facts.size == written.facts.size && found.facts.digest == written.facts.digest, ExitCode::io_error,
           "headers of {} read back differently: {}", written.name, remedy);
 }

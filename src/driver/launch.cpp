@@ -26,7 +26,7 @@ std::string share_deck_text(const std::string& path, std::span<const std::string
   return world.broadcast(text, 0);
 }
 
-/// What run.device asks for; auto is a GPU where every rank sees one.
+/// What run.device asks for; auto is a GPU where every rank sees one. Collective.
 DeviceKind device_kind(DeviceChoice choice, const MpiComm& world) {
   if (choice == DeviceChoice::automatic) {
     return world.all_reduce(std::int64_t{why_no_cuda().empty()}, MpiOp::min) == 1 ? DeviceKind::cuda : DeviceKind::cpu;
@@ -34,8 +34,11 @@ DeviceKind device_kind(DeviceChoice choice, const MpiComm& world) {
   return choice == DeviceChoice::cuda ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
-/// This rank's device. Collective.
-std::unique_ptr<Device> make_device(DeviceKind kind, const RunConfig& run, const MpiComm& world, const MpiComm& node) {
+}  // namespace
+
+std::unique_ptr<Device> make_device(const RunConfig& run, const MpiComm& world) {
+  const DeviceKind kind = device_kind(run.device, world);
+  const MpiComm node = world.split_by_node();
   std::unique_ptr<Device> device;
   const int threads = thread_count(run.threads, node);
   agree(world, [&] {
@@ -45,9 +48,11 @@ std::unique_ptr<Device> make_device(DeviceKind kind, const RunConfig& run, const
   return device;
 }
 
+namespace {
+
 /// Number of each rank's node, in order of first appearance. Collective.
-std::vector<int> node_numbers(const MpiComm& world, const MpiComm& node) {
-  const std::string leader = node.broadcast(std::to_string(world.rank()), 0);
+std::vector<int> node_numbers(const MpiComm& world) {
+  const std::string leader = world.split_by_node().broadcast(std::to_string(world.rank()), 0);
   std::map<std::string, int> numbers;
   std::vector<int> nodes;
   for (const std::string& name : world.all_gather(leader)) {
@@ -120,16 +125,14 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
         "false",
         written.data.tokenizer.file);
   });
-  const DeviceKind kind = device_kind(written.run.device, world);
-  const Deck resolved = resolve(written, tokenizer->vocab(), kind);
-  const MpiComm node = world.split_by_node();
+  const Deck resolved = resolve(written, tokenizer->vocab(), device_kind(written.run.device, world));
   Launch out{.deck = resolved,
              .tokenizer = std::move(tokenizer),
              .resumed = {},
              .data = {},
              .place = {Topology(written, world.size()), world.rank(), world},
-             .nodes = node_numbers(world, node),
-             .device = make_device(kind, written.run, world, node),
+             .nodes = node_numbers(world),
+             .device = make_device(resolved.run, world),
              .warnings = {},
              .protect = {},
              .identity = {},

@@ -51,8 +51,7 @@ ScratchStack::Frame::~Frame() noexcept(false) {
 }
 
 Tensor ScratchStack::Frame::take(DType dtype, std::span<const std::int64_t> shape) {
-  // Not require(): layers take memory all the time, and texts would be made every time.
-  if (stack_.open_.size() != depth_ + 1) {
+  if (stack_.open_.size() != depth_ + 1) {  // not require: it would make the text of each take
     fail(ExitCode::internal,
          "internal error: scratch memory is taken from a frame that is not the innermost one; open: {}", stack_.live());
   }

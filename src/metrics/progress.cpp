@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "llmtrain/base/median.hpp"
 #include "llmtrain/base/text.hpp"
 
 namespace llmtrain {
@@ -113,10 +114,7 @@ std::string Progress::step_line(const StepRecord& record) {
 
 double Progress::time_left(std::int64_t steps) const {
   if (recent_.empty()) return steps == 0 ? 0 : not_measured;
-  std::vector<double> sorted = recent_;
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
-  return *middle * static_cast<double>(steps);
+  return median(recent_) * static_cast<double>(steps);
 }
 
 void Progress::summary() {

@@ -170,17 +170,9 @@ int info(const Request& request) {
 
 /// Problems of one step: its files, and if those are right the digests that its writer took from memory.
 std::vector<std::string> verify_step(const fs::path& folder) {
-  Examination examination = examine_checkpoint(alone, folder);
+  Examination examination = examine_checkpoint(alone, folder, Files::all, Damage::by_tensor);
   for (const std::string& note : examination.notes) fmt::print("note: {}\n", note);
-  if (!examination.problems.empty()) {
-    std::vector<std::string> problems = examination.problems;
-    for (const std::string& problem : examination.problems) {
-      const std::string file = problem.substr(0, problem.find(' '));
-      if (!file.starts_with("shard-")) continue;
-      std::ranges::move(damaged_tensors(folder, file), std::back_inserter(problems));
-    }
-    return problems;
-  }
+  if (!examination.problems.empty()) return examination.problems;
   try {
     return CheckpointReader(alone, examination.checkpoint).check_pieces();
   } catch (const Error& error) {

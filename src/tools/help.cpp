@@ -35,7 +35,7 @@ std::string general_help() {
 std::string_view meaning(ExitCode code) {
   switch (code) {
     case ExitCode::done: return "done";
-    case ExitCode::comparison_failed: return "verify or checkpoint diff found a difference";
+    case ExitCode::comparison_failed: return "verify or checkpoint diff found a difference, or doctor something slow";
     case ExitCode::usage: return "command line not understood";
     case ExitCode::bad_input: return "a file was read but its contents are wrong";
     case ExitCode::missing_input: return "a named file does not exist or cannot be opened";

@@ -23,6 +23,8 @@ constexpr std::array rows{
          "Measure this machine's processor and network for plan --hardware.", true, tool_calibrate},
     Tool{"verify", "DECK [--against 'KEY=VALUE ...'] [--steps K] [--dump FILE.h5] [block.key=value ...]",
          "Compare the layout of a deck with another one, or write the numbers of its first steps.", true, tool_verify},
+    Tool{"doctor", "[DECK [block.key=value ...]] [--slow PART] [--mebibytes N] [--repeats N]",
+         "Measure the devices of a job and the links between them, and name what is slow.", true, tool_doctor},
     Tool{"checkpoint", "ls|info|verify|index PATH, diff A B, prune PATH, export|import|consolidate FROM TO",
          "Look at checkpoints, prove, compare and prune them, exchange them with Hugging Face.", false,
          tool_checkpoint},

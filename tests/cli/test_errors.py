@@ -120,8 +120,8 @@ def damaged_shards():
     content = bytearray(shard.read_bytes())
     content[len(content) // 2] ^= 4
     shard.write_bytes(content)
-    refused("damaged shard, named", 83, ["shard-00000.h5"], "run.dir=work/damaged",
-            "checkpoint.resume=work/damaged/checkpoints/step-00000004")
+    refused("damaged shard, named, and its tensor", 83, ["shard-00000.h5", "differs from its digest"],
+            "run.dir=work/damaged", "checkpoint.resume=work/damaged/checkpoints/step-00000004")
     code, err = alone("run.dir=work/damaged")
     check(code == 0 and "step-00000004" in err, f"damaged shard: the step before is taken, with a warning {code} {err}")
     check(metrics("damaged") == metrics("mine"), "damaged shard: and the run ends as if nothing had been")

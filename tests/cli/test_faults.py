@@ -129,24 +129,30 @@ def two_at_once():
 
 
 def other_places():
-    """Ranks that were started in other folders with other places for temporary files, as on other machines."""
+    """Ranks that are started in other folders with other places for temporary files, as on other machines; they stop,
+    and go on with their places exchanged."""
     options = [*(option for option in SHORT if not option.startswith("checkpoint.keep")), "checkpoint.keep=1",
                "data.train=[" + os.path.abspath("work/text_text_document") + "]",
                "run.dir=" + os.path.abspath("work/apart")]
-    line = ["mpirun", "--oversubscribe", "--bind-to", "none"]
-    for rank in range(2):
-        place = WORK / f"place{rank}"
+    places = [(WORK / f"place{number}").absolute() for number in range(2)]
+    for place in places:
         (place / "tmp").mkdir(parents=True)
-        line += [":"] * rank + ["-np", "1", "-wdir", str(place.absolute()), "-x", f"TMPDIR={place.absolute()}/tmp",
-                                PROGRAM, os.path.abspath("work/deck.yaml"), *options]
-    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
-    check(done.returncode == 0, f"ranks in folders of their own {done.stderr}")
+
+    def line(order, *more):
+        start = ["mpirun", "--oversubscribe", "--bind-to", "none"]
+        for rank, place in enumerate(order):
+            start += [":"] * rank + ["-np", "1", "-wdir", str(place), "-x", f"TMPDIR={place}/tmp", PROGRAM,
+                                     os.path.abspath("work/deck.yaml"), *options, *more]
+        return start
+
+    for order, more in ((places, ["run.stop_after=4"]), (places[::-1], [])):
+        done = subprocess.run(line(order, *more), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+        check(done.returncode == 0, f"ranks in folders of their own {more} {done.stderr}")
     check(checkpoints("apart") == ["step-00000008"] and verified("apart")[0] == 8, "write one checkpoint")
     check(metrics("apart") == metrics("whole2"), "and train the same")
     check(same_model("apart", "whole2", 8), "and the same state is in it")
-    relative = [part.replace(str(WORK.absolute()), "..") for part in line]
-    done = subprocess.run([part.replace("run.dir=../apart", "run.dir=apart") for part in relative],
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    relative = ["run.dir=apart" if part.startswith("run.dir=") else part for part in line(places)]
+    done = subprocess.run(relative, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     check(done.returncode == 73 and "cannot be written" in done.stderr, f"a relative folder is refused {done.stderr}")
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
+# ranks: 2
 # `llmtrain checkpoint export`, `import` and `consolidate`: round trips, files as others write them, runs that start
 # from an import, mistakes.
 import json
@@ -12,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import safetensors  # noqa: E402
 from cli import PROGRAM, WORK, check, finish, metrics, prepare, run  # noqa: E402
 
-GPT = ("model.family=gpt", "model.tied=true", "model.kv_heads=6", "model.vocab=263")
+GPT = ("model.family=gpt", "model.tied=true", "model.kv_heads=6", "model.vocab=263", "parallel.tensor=2")
 QWEN = ("model.qkv_bias=true", "model.tied=true", "model.rope={theta: 1e4, scaling: {factor: 4}}")
 WEIGHTS = "model.safetensors"
 
@@ -84,6 +85,7 @@ def changed(folder, name, tensors, config=None):
 
 def old_gpt_files(folder, tensors):
     """As the first files of GPT-2: no prefix, masks among the weights, the tied head written too."""
+    check(tensors["transformer.wte.weight"][1] == [263, 48], "two tensor ranks' padding of the vocabulary is not there")
     old = {key.removeprefix("transformer."): value for key, value in tensors.items()}
     for layer in range(2):
         old[f"h.{layer}.attn.bias"] = ("U8", [1, 1, 32, 32], bytes(32 * 32))
@@ -190,8 +192,8 @@ def tokenizer_files(folder):
 
 def main():
     prepare()
-    for name, options in (("llama", ()), ("gpt", GPT), ("qwen", QWEN)):
-        run(1, name, "run.steps=12", "data.eval_every=0", "checkpoint.every=12", *options)
+    for name, ranks, options in (("llama", 1, ()), ("gpt", 2, GPT), ("qwen", 1, QWEN)):
+        run(ranks, name, "run.steps=12", "data.eval_every=0", "checkpoint.every=12", *options)
     round_trip("qwen", "qwen2", 26)
     old_gpt_files(*round_trip("gpt", "gpt2", 28))
     folder, tensors = round_trip("llama", "llama", 21)

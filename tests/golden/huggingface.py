@@ -17,11 +17,14 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import torch
-import transformers
-from safetensors.torch import load_file, save_file
 
 import compare
+
+FOLDER = Path(__file__).resolve().parent
+sys.path = [place for place in sys.path if Path(place or ".").resolve() != FOLDER]  # tokenizers.py has a package's name
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 
 LLAMA = {"family": "llama", "layers": 2, "hidden": 48, "heads": 6, "kv_heads": 3, "ffn": 88, "seq_len": 40,
          "init_std": 0.1}

@@ -46,6 +46,7 @@ class LayoutJob {
   LayoutNumbers run(const Deck& deck, int ranks, std::int64_t steps, std::int32_t masked = LoaderShape::no_token,
                     const JobPart& job_part = {}) {
     const std::shared_ptr<const Dataset> data = dataset(deck);
+    world.barrier();  // a rank that has no part waits here, asleep, and not in split
     const MpiComm members = world.split(world.rank() < ranks ? 0 : -1, world.rank());
     if (!members) return {};
     const Place place{Topology(deck, ranks), members.rank(), members};

@@ -128,7 +128,9 @@ TEST_CASE("any flipped bit and any truncation is found by verify, and at load wh
     if (is_shard && round < flips) {
       const std::vector<std::string> tensors = damaged_tensors(folder, name);
       inside += tensors.empty() ? 1 : 0;  // of the file's structure, not of a tensor
-      named += std::ranges::any_of(tensors, [](const auto& line) { return line.find("/model/") != std::string::npos; });
+      const bool is_tensor = std::ranges::any_of(tensors, [](const auto& line) { return line.starts_with("/"); });
+      named += is_tensor ? 1 : 0;
+      if (is_tensor) CHECK(message.find(tensors.front()) != std::string::npos);  // the load says so too
     }
     const Resume resume = find_checkpoint(alone, "auto", scratch.path());
     REQUIRE(resume.checkpoint);

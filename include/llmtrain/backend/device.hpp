@@ -60,6 +60,9 @@ class Device {
   /// was found.
   virtual double peak_flops(DType precision, std::string* formula) const = 0;
 
+  /// NUMA node of the host that the device is attached to; -1 where it is the host's own processor or nobody knows.
+  virtual int numa_node() const { return -1; }
+
   /// One line for whoever asks to compute in this precision, where the device does it in a poor way; else empty.
   virtual std::string caution(DType) const { return {}; }
 

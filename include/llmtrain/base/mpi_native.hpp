@@ -19,4 +19,7 @@ struct MpiComm::Impl {
 /// Throws Error(internal) with MPI's own text when `status` is not MPI_SUCCESS.
 void check_mpi(int status, const char* call);
 
+/// Waits until the request is done, as Backoff waits.
+void wait_for(MPI_Request& request);
+
 }  // namespace llmtrain

@@ -44,12 +44,19 @@ enum class Files {
   loaded,  ///< not checkpoint.h5, which is for other programs and can be made again
 };
 
-/// Reads the manifest and checks size and digest of its files; each file is read once, by one rank. A null `comm` is
-/// one rank. Throws checkpoint_incompatible for a newer format. Collective.
-Examination examine_checkpoint(const MpiComm& comm, const std::filesystem::path& step_folder, Files files = Files::all);
+/// How damage of a shard is told.
+enum class Damage {
+  by_file,
+  by_tensor,  ///< lines of damaged_tensors() follow that of their file
+};
+
+/// Reads the manifest and checks size and digest of its files; each file is read once, by one rank and its threads. A null
+/// `comm` is one rank. Throws checkpoint_incompatible for a newer format. Collective.
+Examination examine_checkpoint(const MpiComm& comm, const std::filesystem::path& step_folder, Files files = Files::all,
+                               Damage damage = Damage::by_file);
 
 /// One line for each tensor of a damaged shard that differs from its digest, and for what cannot be read. HDF5 may crash
-/// on such a file, so it is opened in a process of its own. Local; not under MPI.
+/// on such a file, so it is opened in a process of its own, a fork: before a run takes its memory. Local.
 std::vector<std::string> damaged_tensors(const std::filesystem::path& step_folder, const std::string& shard);
 
 /// `resume` as in the deck. "never": nothing. "auto": the newest step of `checkpoints_dir` that verifies; unfinished
@@ -63,13 +70,14 @@ Checkpoint open_checkpoint(const MpiComm& comm, const std::filesystem::path& pat
 
 /// A piece as it lies in a shard.
 struct StoredPiece {
-  Piece piece;          ///< without data
-  std::string digest;   ///< XXH3-128 of its bytes, hexadecimal
-  std::string shard;    ///< file name
-  std::string dataset;  ///< path in the shard: piece.dataset, or that and "+n" for a rank's further pieces of it
+  Piece piece;              ///< without data
+  std::string digest;       ///< XXH3-128 of its bytes, hexadecimal
+  std::string shard;        ///< file name
+  std::string dataset;      ///< path in the shard: piece.dataset, or that and "+n" for a rank's further pieces of it
+  std::int64_t offset = 0;  ///< of its first byte in the shard
 };
 
-/// Reads tensors of a verified checkpoint. Shards are opened only for the ranges that a call needs.
+/// Reads tensors of a verified checkpoint.
 class CheckpointReader {
  public:
   /// Reads the headers of all shards, dealt out over the ranks. Throws checkpoint_damaged for anything but plain
@@ -82,14 +90,15 @@ class CheckpointReader {
   /// The tensor's row of the manifest, or null.
   const ManifestTensor* find(const std::string& tensor) const;
 
-  /// Fills the wanted pieces, whose boxes and ranges need not be those of the save. Throws checkpoint_incompatible for
-  /// an unknown tensor, another shape or another type. Local: another rank may read something else.
+  /// Fills the wanted pieces, whose boxes and ranges need not be those of the save, by all threads and from the parts of
+  /// shards that hold them. Throws checkpoint_incompatible for an unknown tensor, another shape or another type. Local:
+  /// another rank may read something else.
   void read(std::span<const Piece> wanted) const;
 
   /// The whole state: the manifest's and the deck, from the first shard. Local.
   CheckpointState read_state() const;
 
-  /// Compares every stored piece with its own digest; one line for each that differs. Local.
+  /// Compares every stored piece with its own digest, a shard in one pass; a line for each that differs. Local.
   std::vector<std::string> check_pieces() const;
 
  private:

@@ -50,6 +50,7 @@ int tool_preprocess(const MpiComm& world, Arguments arguments);
 int tool_data(const MpiComm& world, Arguments arguments);
 int tool_plan(const MpiComm& world, Arguments arguments);
 int tool_calibrate(const MpiComm& world, Arguments arguments);
+int tool_doctor(const MpiComm& world, Arguments arguments);
 int tool_verify(const MpiComm& world, Arguments arguments);
 int tool_generate(const MpiComm& world, Arguments arguments);
 int tool_checkpoint(const MpiComm& world, Arguments arguments);

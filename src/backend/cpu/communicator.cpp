@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <thread>
 #include <utility>
 
 #include "exchange.hpp"
+#include "llmtrain/base/backoff.hpp"
 #include "rank_order.hpp"
 
 namespace llmtrain {
@@ -45,8 +45,9 @@ CpuCommunicator::CpuCommunicator(CpuDevice& device, const Group& group, Tensor w
 
 CpuCommunicator::~CpuCommunicator() {
   try {
+    Backoff backoff;
     while (!broken_ && std::uncaught_exceptions() == 0 && !flights_.empty()) {
-      if (!cpu_.progress()) std::this_thread::yield();
+      if (!cpu_.progress()) backoff.pause();
     }
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: while closing group '{}': {}\n", group_.name, error.what());

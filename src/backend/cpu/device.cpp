@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <thread>
 
 #include "communicator.hpp"
 #include "cpu/gemm.hpp"
+#include "llmtrain/base/backoff.hpp"
 #include "processor.hpp"
 
 namespace llmtrain {
@@ -180,12 +180,14 @@ void CpuDevice::complete(Event event) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::seconds patience(1);
   Clock::time_point look = Clock::now() + patience;
+  Backoff backoff;
   while (!has_happened(event)) {
     if (progress()) {
       look = Clock::now() + patience;
+      backoff.reset();
       continue;
     }
-    std::this_thread::yield();  // ranks may share a core
+    backoff.pause();
     if (Clock::now() < look) continue;
     for (CpuCommunicator* communicator : communicators_) {
       if (communicator != nullptr) communicator->check_peers();

@@ -116,6 +116,11 @@ double CudaDevice::peak_flops(DType precision, std::string* formula) const {
   return peak;
 }
 
+int CudaDevice::numa_node() const {
+  int node = -1;
+  return cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, number_) == cudaSuccess ? node : -1;
+}
+
 void CudaDevice::do_observe(OpObserver* observer) {
   if (profile_ == nullptr) kernels_->set_observer(observer);
 }

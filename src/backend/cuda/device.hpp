@@ -34,6 +34,7 @@ class CudaDevice final : public Device {
   bool executes() const override { return true; }
   std::string describe() const override;
   double peak_flops(DType precision, std::string* formula) const override;
+  int numa_node() const override;
 
   Kernels& kernels() override { return *kernels_; }
 

@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2016  # backquotes are for the record
+# What a machine with several GPUs is asked for in one go, in ten minutes: `doctor`, `verify` of layouts over all GPUs through
+# NCCL, and training steps of large models on random tokens, on one GPU and on all. Writes one record.
+#
+# usage: perf/several_gpus.sh [BUILD] [OUT]     BUILD: folder with llmtrain (build; made if it is missing); OUT: for the logs and
+#                                               record.md (runs/several_gpus)
+# RANKS=4 DEVICE=cpu tries the script itself on a machine without GPUs, with small models.
+# PARTS="doctor layouts speed" chooses; every run has a time limit and does not stop those after it.
+set -u
+cd "$(dirname "$0")/.." || exit
+build=${1:-build}
+out=${2:-runs/several_gpus}
+device=${DEVICE:-cuda}
+ranks=${RANKS:-$(nvidia-smi -L | wc -l)}
+parts=${PARTS:-doctor layouts speed}
+[ -x "$build/llmtrain" ] || make BUILD="$build" || exit
+[ "$ranks" -ge 2 ] || { echo "$0: several GPUs are needed, there are $ranks" >&2; exit 1; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$out"
+record=$out/record.md
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 NCCL_NVLS_ENABLE=0
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-4}
+
+# on RANKS NAME SECONDS ARGUMENT...: llmtrain with a time limit, its output in OUT/NAME.log
+on() {
+  local count=$1 name=$2 limit=$3
+  shift 3
+  timeout -k 5 "$limit" mpirun --oversubscribe --bind-to none -np "$count" "$build/llmtrain" "$@" >"$out/$name.log" 2>&1
+}
+
+doctor() {
+  on "$ranks" doctor 90 doctor "$work/random.yaml" "parallel.tensor=2"
+  local code=$?
+  {
+    printf '\n## Devices and links\n\n`llmtrain doctor`, tensor 2, exit code %d (1: something is slow)\n\n```\n' $code
+    sed '/^-----/,$d' "$out/doctor.log"  # without mpirun's remarks on the exit code
+    echo '```'
+  } >>"$record"
+}
+
+# layout KEY=VALUE...: this layout of a small model against one rank
+layout() {
+  local name code
+  name=verify.$(echo "$*" | tr ' =.[]' '-----')
+  on "$ranks" "$name" 60 verify "$work/small.yaml" "$@"
+  code=$?
+  printf '| `%s` | %s |\n' "$*" "$([ $code = 0 ] && echo 'the same model' || echo "exit code $code: $(head -n 1 "$out/$name.log")")" >>"$record"
+}
+
+layouts() {
+  printf '\n## Layouts against one rank\n\n`llmtrain verify`, 3 steps, %s ranks\n\n| layout | |\n|---|---|\n' "$ranks" >>"$record"
+  local zero
+  for zero in 0 1 2 3; do layout parallel.zero=$zero parallel.persistence=0; done
+  layout parallel.tensor="$ranks"
+  layout parallel.tensor="$ranks" parallel.sequence=true
+  layout parallel.pipeline="$ranks"
+  layout parallel.pipeline=2 schedule.kind=interleaved schedule.chunks=2
+  if [ "$ranks" -ge 4 ]; then
+    for zero in 1 3; do layout parallel.tensor=2 parallel.sequence=true parallel.zero=$zero parallel.persistence=0; done
+    layout parallel.tensor=2 parallel.pipeline=2 parallel.sequence=true
+    layout parallel.zero=3 parallel.shard=2 parallel.persistence=0
+  fi
+  if [ "$ranks" -ge 8 ]; then
+    for zero in 0 1 2 3; do
+      layout parallel.tensor=2 parallel.pipeline=2 parallel.sequence=true parallel.zero=$zero parallel.persistence=0 \
+        schedule.kind=interleaved schedule.chunks=2
+    done
+  fi
+}
+
+# speed_of RANKS MODEL KEY=VALUE...: a row with tokens/s per rank, model FLOP/s utilisation, memory and where time went
+speed_of() {
+  local count=$1 model=$2 name
+  shift 2
+  name=speed.$count.$(echo "$model $*" | tr ' =/' '---')
+  if ! on "$count" "$name" 75 "$work/random.yaml" model.preset="$model" "run.dir=$work/$name" "$@"; then
+    printf '| %s | %s | `%s` | failed: %s | | | |\n' "$count" "$model" "$*" "$(grep -m 1 error "$out/$name.log")" >>"$record"
+    return
+  fi
+  python3 - "$work/$name/metrics.jsonl" "$count" "$model" "$*" >>"$record" <<'PYTHON'
+import json, statistics, sys
+path, ranks, model, layout = sys.argv[1:]
+steps = [json.loads(line) for line in open(path)]
+steps = [step for step in steps if "loss" in step][3:]  # the first ones warm up
+middle = lambda value: statistics.median(value(step) for step in steps)
+timing = {name: middle(lambda step: step["timing"].get(name, 0)) for name in steps[0]["timing"]}
+print(f"| {ranks} | {model} | `{layout}` | {middle(lambda s: s['timing']['tokens_per_second']) / int(ranks):,.0f} "
+      f"| {100 * middle(lambda s: s['timing'].get('mfu') or 0):.1f} | {len(steps)} "
+      f"| {', '.join(f'{name} {value:.3g}' for name, value in timing.items())} |")
+PYTHON
+}
+
+speed() {
+  printf '\n## Training steps\n\nRandom tokens, bf16; medians of the steps after the third\n\n' >>"$record"
+  printf '| ranks | model | layout | tok/s a rank | MFU, %% | steps | timing, medians |\n|--:|---|---|--:|--:|--:|---|\n' >>"$record"
+  if [ "$device" = cpu ]; then
+    local small="model.layers=2 model.hidden=64 model.heads=4 model.kv_heads=2 model.head_dim=16 model.ffn=128 model.seq_len=128 schedule.micro_batch=2"
+    # shellcheck disable=SC2086
+    for count in 1 "$ranks"; do speed_of "$count" llama3.2-1b $small schedule.global_batch=$((4 * count)); done
+    return
+  fi
+  local qwen="model.seq_len=1024 schedule.micro_batch=8" llama="model.seq_len=8192 schedule.micro_batch=1" count
+  # shellcheck disable=SC2086
+  for count in 1 "$ranks"; do
+    speed_of "$count" qwen2.5-1.5b model.seq_len=1024 schedule.micro_batch=16 schedule.global_batch=$((64 * count))
+    speed_of "$count" llama3.2-1b model.seq_len=8192 schedule.micro_batch=2 schedule.global_batch=$((8 * count))
+  done
+  # shellcheck disable=SC2086
+  {
+    for zero in 1 3; do speed_of "$ranks" qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks)) parallel.zero=$zero; done
+    speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=3
+    for count in 2 4 8; do
+      [ "$count" -le "$ranks" ] && speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.tensor=$count \
+        parallel.sequence=true
+    done
+    for count in 2 4; do
+      [ "$count" -le "$ranks" ] && speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((8 * ranks)) \
+        parallel.pipeline=$count schedule.kind=interleaved schedule.chunks=2
+    done
+    speed_of "$ranks" llama2-13b model.seq_len=4096 schedule.micro_batch=1 schedule.global_batch=$((4 * ranks)) parallel.zero=3
+  }
+}
+
+python3 perf/random_tokens.py "$work/random" --vocab 32000 --tokens 4000000
+python3 perf/random_tokens.py "$work/small" --vocab 257 --tokens 200000 --chain
+cat >"$work/random.yaml" <<YAML
+run: {name: random, device: $device, steps: 12, overwrite: true}
+model: {preset: llama3.2-1b}
+precision: {compute: bf16}
+optimizer: {lr: 1e-4, warmup_steps: 2}
+data: {train: [$work/random], tokenizer: bytes, eval_every: 0, split: "100,0,0"}
+checkpoint: {every: 0}
+YAML
+cat >"$work/small.yaml" <<YAML
+run: {name: small, device: $device, steps: 12}
+model: {family: llama, layers: 16, hidden: 128, heads: 8, kv_heads: 8, ffn: 256, seq_len: 64}
+schedule: {micro_batch: 1, global_batch: 32}
+precision: {compute: fp32}
+optimizer: {lr: 1e-3, warmup_steps: 2}
+data: {train: [$work/small], tokenizer: bytes, eval_every: 0, split: "100,0,0"}
+YAML
+{
+  printf '# Several GPUs of one host\n\n- date: %s; %s\n- machine: %s x %s\n- command: perf/several_gpus.sh, %s ranks\n' \
+    "$(date -u +%F)" "$("$build/llmtrain" --version | head -n 1)" "$ranks" \
+    "$([ "$device" = cuda ] && nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1 || echo CPU)" "$ranks"
+} >"$record"
+for name in $parts; do "$name"; done
+cat "$record"
