@@ -141,7 +141,7 @@ void time_stall(Device& device, const fs::path& saves, const CheckpointState& fa
 }
 
 /// Each kind of work once.
-void one_round(Device& device, const fs::path& folder, const State& state, std::vector<std::byte>& copy,
+void one_round(Device& device, const fs::path& folder, const State& state, std::span<std::byte> copy,
                Measurements& times) {
   const fs::path plain = folder / "plain", saves = folder / "checkpoints";
   CheckpointState facts;
@@ -169,11 +169,15 @@ void one_round(Device& device, const fs::path& folder, const State& state, std::
 
 void measure(const fs::path& folder, std::size_t bytes, int rounds) {
   const State state(bytes);
-  std::vector<std::byte> copy(state.memory.size());
   const int threads = omp_get_max_threads();
   const std::unique_ptr<Device> device = make_cpu_device(threads);
+  const auto bytes_of_state = static_cast<std::int64_t>(state.memory.size());
+  void* const memory = device->allocate(bytes_of_state, MemorySpace::pinned_host);  // as a run has it
+  require(memory != nullptr, ExitCode::out_of_memory, "no memory for a copy of {} bytes", bytes_of_state);
+  const std::span<std::byte> copy(static_cast<std::byte*>(memory), state.memory.size());
   Measurements times;
   for (int round = 0; round < rounds; ++round) one_round(*device, folder, state, copy, times);
+  device->release(memory, MemorySpace::pinned_host);
   const double size = static_cast<double>(state.memory.size());
   fmt::print(
       "state of {:.3g} GB, {} threads, {} rounds; medians\n\n| work | seconds | GB/s | against | ratio | all rounds |\n"

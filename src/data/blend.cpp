@@ -60,33 +60,58 @@ std::int64_t samples_to_build(std::int64_t size, double weight) {
   return to_count(std::ceil(std::ceil(static_cast<double>(size) * weight) * (1 + surplus)));
 }
 
-BlendIndex::BlendIndex(std::span<const double> weights, std::int64_t size)
-    : sets_in_all_(weights.size()), sets_(static_cast<std::size_t>(size)), drawn_(weights.size()) {
+BlendIndex::BlendIndex(std::span<const double> weights, std::int64_t size, std::shared_ptr<IndexMemory> memory)
+    : sets_in_all_(std::ssize(weights)), size_(size) {
   require(weights.size() <= most_sets, ExitCode::configuration,
           "data.train: {} sets are too many; a blend has at most {}", weights.size(), most_sets);
-  const std::vector<double> shares = normalised(weights);
-  for (std::int64_t i = 0; i < size; ++i) {
-    if (i % mark_every == 0) marks_.insert(marks_.end(), drawn_.begin(), drawn_.end());
+  place_ = memory->request(8 * rows() * sets_in_all_ + 2 * size,
+                           [self = *this, shares = normalised(weights)](std::byte* at) { self.fill(at, shares); });
+  memory_ = std::move(memory);
+}
+
+BlendIndex::BlendIndex(std::span<const double> weights, std::int64_t size)
+    : BlendIndex(weights, size, std::make_shared<IndexMemory>()) {
+  memory_->build();
+}
+
+std::int64_t BlendIndex::rows() const { return (size_ + mark_every - 1) / mark_every + 1; }
+
+std::span<const std::int64_t> BlendIndex::drawn_before(std::int64_t row) const {
+  const auto* first = reinterpret_cast<const std::int64_t*>(memory_->at(place_));
+  return {first + row * sets_in_all_, static_cast<std::size_t>(sets_in_all_)};
+}
+
+const std::uint16_t* BlendIndex::sets() const {
+  return reinterpret_cast<const std::uint16_t*>(memory_->at(place_) + 8 * rows() * sets_in_all_);
+}
+
+void BlendIndex::fill(std::byte* memory, std::span<const double> shares) const {
+  auto* row = reinterpret_cast<std::int64_t*>(memory);
+  auto* sets = reinterpret_cast<std::uint16_t*>(memory + 8 * rows() * sets_in_all_);
+  std::vector<std::int64_t> drawn(shares.size());
+  for (std::int64_t i = 0; i < size_; ++i) {
+    if (i % mark_every == 0) row = std::copy(drawn.begin(), drawn.end(), row);
     const auto turn = static_cast<double>(std::max<std::int64_t>(i, 1));
     std::size_t chosen = 0;
     double furthest = std::numeric_limits<double>::lowest();
     for (std::size_t k = 0; k < shares.size(); ++k) {
-      const double below = shares[k] * turn - static_cast<double>(drawn_[k]);
+      const double below = shares[k] * turn - static_cast<double>(drawn[k]);
       if (below > furthest) {
         furthest = below;
         chosen = k;
       }
     }
-    sets_[static_cast<std::size_t>(i)] = static_cast<std::uint16_t>(chosen);
-    ++drawn_[chosen];
+    sets[i] = static_cast<std::uint16_t>(chosen);
+    ++drawn[chosen];
   }
+  std::copy(drawn.begin(), drawn.end(), row);
 }
 
 BlendPlace BlendIndex::operator[](std::int64_t i) const {
-  const std::uint16_t set = sets_[static_cast<std::size_t>(i)];
-  const std::int64_t mark = i / mark_every;
-  const auto before = std::count(sets_.begin() + mark * mark_every, sets_.begin() + i, set);
-  return {set, marks_[static_cast<std::size_t>(mark) * sets_in_all_ + set] + before};
+  const std::uint16_t set = sets()[i];
+  const std::int64_t row = i / mark_every;
+  const auto since = std::count(sets() + row * mark_every, sets() + i, set);
+  return {set, drawn_before(row)[set] + since};
 }
 
 ShuffledBlend::ShuffledBlend(std::span<const std::int64_t> drawn, std::int64_t seed)
@@ -119,9 +144,9 @@ BlendPlace BlendedDataset::place(std::int64_t index) const {
   return place;
 }
 
-void BlendedDataset::sample(std::int64_t index, std::span<std::int32_t> out, std::span<std::int32_t> starts) const {
+void BlendedDataset::sample(std::int64_t index, std::span<std::int32_t> out, const SampleMarks& marks) const {
   const BlendPlace at = place(index);
-  set(at.set).sample(at.sample, out, starts);
+  set(at.set).sample(at.sample, out, marks);
 }
 
 std::vector<SamplePiece> BlendedDataset::pieces(std::int64_t index) const {

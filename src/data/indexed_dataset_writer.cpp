@@ -107,7 +107,7 @@ void IndexedDatasetWriter::append_documents() {
   }
 }
 
-void IndexedDatasetWriter::finish() {
+void IndexedDatasetWriter::finish(Lasts lasts) {
   append_offsets();
   append_documents();
   std::array<std::byte, index_header_bytes> header{};
@@ -121,8 +121,8 @@ void IndexedDatasetWriter::finish() {
   put(18, sequences_);
   put(26, documents_ + 1);
   index_.write_at(0, header);
-  tokens_.finish();
-  index_.finish();
+  tokens_.finish(lasts);
+  index_.finish(lasts);
 }
 
 }  // namespace llmtrain

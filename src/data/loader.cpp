@@ -24,7 +24,7 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderShape shape)
     buffer.targets.resize(tokens);
     buffer.order.resize(tokens);
     buffer.samples.resize(static_cast<std::size_t>(shape.micro_batch));
-    buffer.weights.assign(tokens, 1.0F);  // every sample is full, so every target counts
+    buffer.weights.resize(tokens);
     buffer.positions.resize(shape.document_mask ? tokens : 0);
     buffer.starts.resize(buffer.positions.size());
   }
@@ -37,18 +37,21 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, LoaderShape shape)
 }
 
 MicroBatch Loader::load(std::int64_t step, std::int64_t micro) {
-  LLMTRAIN_CHECK(step >= 1 && micro >= 0 && micro < micro_batches());
-  current_ = 1 - current_;
+  LLMTRAIN_CHECK(step >= 1 && micro >= 0);
+  current_ = (current_ + 1) % buffers;
   Buffer& buffer = buffers_[current_];
   const std::int64_t first = (step - 1) * shape_.global_batch + micro * (shape_.micro_batch * shape_.data_size) +
                              shape_.data_rank * shape_.micro_batch;
+  std::fill(buffer.weights.begin(), buffer.weights.end(), 1.0F);  // every sample is full
   for (std::int64_t i = 0; i < shape_.micro_batch; ++i) {
     buffer.samples[static_cast<std::size_t>(i)] = first + i;
     const std::int64_t sample = (first + i) % dataset_->samples();
     const std::int64_t at = i * shape_.seq_len;
-    std::span<std::int32_t> starts(buffer.starts);
-    if (shape_.document_mask) starts = starts.subspan(static_cast<std::size_t>(at), row_.size() - 1);
-    dataset_->sample(sample, row_, starts);
+    const auto part_of = [&](auto& values) {
+      return values.empty() ? std::span(values)
+                            : std::span(values).subspan(static_cast<std::size_t>(at), row_.size() - 1);
+    };
+    dataset_->sample(sample, row_, {part_of(buffer.starts), part_of(buffer.weights)});
     check_ids(sample);
     std::copy(row_.begin(), row_.end() - 1, buffer.tokens.begin() + at);
     std::copy(row_.begin() + 1, row_.end(), buffer.targets.begin() + at);
@@ -56,8 +59,9 @@ MicroBatch Loader::load(std::int64_t step, std::int64_t micro) {
   std::transform(buffer.starts.begin(), buffer.starts.end(), positions_.begin(), buffer.positions.begin(),
                  [](std::int32_t start, std::int32_t place) { return place - start; });
   if (shape_.masked_token != LoaderShape::no_token) {
-    std::transform(buffer.tokens.begin(), buffer.tokens.end(), buffer.weights.begin(),
-                   [masked = shape_.masked_token](std::int32_t id) { return id == masked ? 0.0F : 1.0F; });
+    std::transform(
+        buffer.tokens.begin(), buffer.tokens.end(), buffer.weights.begin(), buffer.weights.begin(),
+        [masked = shape_.masked_token](std::int32_t id, float weight) { return id == masked ? 0.0F : weight; });
   }
   sort(buffer);
   const std::vector<std::int32_t>& positions = shape_.document_mask ? buffer.positions : positions_;

@@ -77,10 +77,11 @@ void OutputFile::read_at(std::int64_t offset, std::span<std::byte> out) {
           got.error != 0 ? errno_text(got.error) : "it was cut by somebody else");
 }
 
-void OutputFile::finish() {
+void OutputFile::finish(Lasts lasts) {
   if (!file_) return;
   flush();
-  if (::fsync(file_.get()) != 0) fail(ExitCode::io_error, "fsync of {} failed: {}", path_, errno_text(errno));
+  if (lasts == Lasts::yes && ::fsync(file_.get()) != 0)
+    fail(ExitCode::io_error, "fsync of {} failed: {}", path_, errno_text(errno));
   const int error = file_.close();
   require(error == 0, ExitCode::io_error, "closing {} failed: {}", path_, errno_text(error));
 }

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 #include <span>
-#include <type_traits>
+#include <utility>
 
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/data/numpy_random.hpp"
@@ -24,15 +24,24 @@ std::int64_t product(std::int64_t a, std::int64_t b) {
   return result;
 }
 
+std::int64_t aligned(std::int64_t bytes) { return (bytes + 7) / 8 * 8; }
+
+/// Calls fill with the entries of a CompactIndex, as they are stored.
+template <class Fill>
+void with_entries(std::byte* data, std::int64_t size, std::int64_t largest, Fill fill) {
+  const auto count = static_cast<std::size_t>(size);
+  if (CompactIndex::needs_8_bytes(largest)) {
+    fill(std::span(reinterpret_cast<std::int64_t*>(data), count));
+  } else {
+    fill(std::span(reinterpret_cast<std::uint32_t*>(data), count));
+  }
+}
+
 /// Shuffles [0, first) and [first, size) one after the other, each if not empty.
-void shuffle_parts(NumpyRandom& random, CompactIndex& index, std::int64_t first) {
-  std::visit(
-      [&](auto& values) {
-        const std::span all(values);
-        random.shuffle(all.first(static_cast<std::size_t>(first)));
-        random.shuffle(all.subspan(static_cast<std::size_t>(first)));
-      },
-      index.values);
+template <class Value>
+void shuffle_parts(NumpyRandom& random, std::span<Value> values, std::int64_t first) {
+  random.shuffle(values.first(static_cast<std::size_t>(first)));
+  random.shuffle(values.subspan(static_cast<std::size_t>(first)));
 }
 
 std::uint32_t numpy_seed(std::int64_t seed) {
@@ -59,72 +68,69 @@ SamplePlan plan_samples(std::int64_t tokens_per_epoch, std::int64_t seq_len, std
   return plan;
 }
 
-CompactIndex::CompactIndex(std::int64_t size, std::int64_t largest) {
-  if (largest <= std::numeric_limits<std::uint32_t>::max()) {
-    values.emplace<0>(static_cast<std::size_t>(size));
-  } else {
-    values.emplace<1>(static_cast<std::size_t>(size));
-  }
-}
-
-std::int64_t CompactIndex::size() const {
-  return std::visit([](const auto& list) { return static_cast<std::int64_t>(list.size()); }, values);
-}
-
-std::int64_t CompactIndex::operator[](std::int64_t i) const {
-  return std::visit([i](const auto& list) { return static_cast<std::int64_t>(list[static_cast<std::size_t>(i)]); },
-                    values);
-}
-
 SampleIndex::SampleIndex(const IndexedDataset& data, SequenceRange range, std::int64_t seq_len, std::int64_t requested,
-                         std::int64_t seed)
-    : data_(&data), seq_len_(seq_len) {
-  NumpyRandom random(numpy_seed(seed));
+                         std::int64_t seed, std::shared_ptr<IndexMemory> memory)
+    : data_(&data), range_(range), seq_len_(seq_len) {
+  numpy_seed(seed);
   const std::int64_t per_epoch = count_tokens(data, range);
   LLMTRAIN_CHECK(per_epoch > seq_len);
   plan_ = plan_samples(per_epoch, seq_len, requested);
   tokens_ = plan_.epochs * per_epoch;
+  entries_ = product(plan_.epochs, range.size());
+  shuffle_at_ = aligned(product(entries_, CompactIndex::entry_bytes(range.end)));
+  marks_at_ = shuffle_at_ + aligned(product(plan_.samples, CompactIndex::entry_bytes(plan_.samples)));
+  const std::int64_t bytes = marks_at_ + 8 * ((entries_ - 1) / mark_every + 1);
+  place_ = memory->request(bytes, [self = *this, seed](std::byte* at) { self.fill(at, seed); });
+  memory_ = std::move(memory);
+}
 
+SampleIndex::SampleIndex(const IndexedDataset& data, SequenceRange range, std::int64_t seq_len, std::int64_t requested,
+                         std::int64_t seed)
+    : SampleIndex(data, range, seq_len, requested, seed, std::make_shared<IndexMemory>()) {
+  memory_->build();
+}
+
+void SampleIndex::fill(std::byte* memory, std::int64_t seed) const {
   // One generator a dataset and split, used for the documents first and the samples after them.
-  const std::int64_t entries = product(plan_.epochs, range.size());
-  sequences_ = CompactIndex(entries, range.end);
-  std::visit(
-      [&](auto& values) {
-        using Value = typename std::remove_reference_t<decltype(values)>::value_type;
-        auto sequence = static_cast<Value>(range.begin);
-        for (Value& value : values) {
-          value = sequence;
-          if (++sequence == static_cast<Value>(range.end)) sequence = static_cast<Value>(range.begin);
-        }
-      },
-      sequences_.values);
-  shuffle_parts(random, sequences_, plan_.separate_last_epoch ? entries - range.size() : 0);
-
-  shuffle_ = CompactIndex(plan_.samples, plan_.samples);
-  std::visit(
-      [](auto& values) {
-        using Value = typename std::remove_reference_t<decltype(values)>::value_type;
-        std::iota(values.begin(), values.end(), Value{0});
-      },
-      shuffle_.values);
-  shuffle_parts(random, shuffle_, plan_.separate_last_epoch ? plan_.samples_before_last : 0);
-
-  marks_.reserve(static_cast<std::size_t>(entries / mark_every + 1));
+  NumpyRandom random(numpy_seed(seed));
+  with_entries(memory, entries_, range_.end, [&](auto values) {
+    using Value = typename decltype(values)::value_type;
+    auto sequence = static_cast<Value>(range_.begin);
+    for (Value& value : values) {
+      value = sequence;
+      if (++sequence == static_cast<Value>(range_.end)) sequence = static_cast<Value>(range_.begin);
+    }
+    shuffle_parts(random, values, plan_.separate_last_epoch ? entries_ - range_.size() : 0);
+  });
+  with_entries(memory + shuffle_at_, plan_.samples, plan_.samples, [&](auto values) {
+    using Value = typename decltype(values)::value_type;
+    std::iota(values.begin(), values.end(), Value{0});
+    shuffle_parts(random, values, plan_.separate_last_epoch ? plan_.samples_before_last : 0);
+  });
+  const CompactIndex sequences(memory, entries_, range_.end);
+  auto* mark = reinterpret_cast<std::int64_t*>(memory + marks_at_);
   std::int64_t token = 0;
-  for (std::int64_t i = 0; i < entries; ++i) {
-    if (i % mark_every == 0) marks_.push_back(token);
-    token += data.length(sequences_[i]);
+  for (std::int64_t i = 0; i < entries_; ++i) {
+    if (i % mark_every == 0) *mark++ = token;
+    token += data_->length(sequences[i]);
   }
+}
+
+std::span<const std::int64_t> SampleIndex::marks() const {
+  const auto count = static_cast<std::size_t>((entries_ - 1) / mark_every + 1);
+  return {reinterpret_cast<const std::int64_t*>(memory_->at(place_ + marks_at_)), count};
 }
 
 StreamPlace SampleIndex::place(std::int64_t token) const {
   LLMTRAIN_CHECK(token >= 0 && token < tokens_);
-  const auto after = std::upper_bound(marks_.begin(), marks_.end(), token);
+  const std::span<const std::int64_t> marks = this->marks();
+  const CompactIndex sequences = this->sequences();
+  const auto after = std::upper_bound(marks.begin(), marks.end(), token);
   StreamPlace place;
-  place.position = (after - marks_.begin() - 1) * mark_every;
+  place.position = (after - marks.begin() - 1) * mark_every;
   place.offset = token - *(after - 1);
   for (;; ++place.position) {
-    const std::int64_t length = data_->length(sequences_[place.position]);
+    const std::int64_t length = data_->length(sequences[place.position]);
     if (place.offset < length) return place;
     place.offset -= length;
   }

@@ -36,6 +36,8 @@ std::string to_json(const Sidecar& sidecar) {
       fmt::format("{{\n  \"made_by\": {},\n  \"schema\": 1,\n  \"inputs\": [{}],\n", json_string(kind), inputs);
   json +=
       fmt::format("  \"key\": {},\n  \"tokenizer\": {},\n", json_string(sidecar.key), json_string(sidecar.tokenizer));
+  json += fmt::format("  \"prompt_key\": {},\n  \"special_tokens\": {},\n", json_string(sidecar.prompt_key),
+                      json_string(sidecar.special_tokens));
   const auto number = [&json](const char* name, std::int64_t value, const char* end = ",") {
     json += fmt::format("  \"{}\": {}{}\n", name, value, end);
   };
@@ -71,6 +73,10 @@ std::optional<Sidecar> read_sidecar(const std::string& prefix) {
       sidecar.bad_text = std::string_view(object["bad_text"]);
       sidecar.replaced_lines = object["replaced_lines"].get_int64();
       sidecar.skipped_lines = object["skipped_lines"].get_int64();
+    }
+    if (object["prompt_key"].error() == simdjson::SUCCESS) {
+      sidecar.prompt_key = std::string_view(object["prompt_key"]);
+      sidecar.special_tokens = std::string_view(object["special_tokens"]);
     }
     sidecar.documents = object["documents"].get_int64();
     sidecar.empty_documents = object["empty_documents"].get_int64();

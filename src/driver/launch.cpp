@@ -146,11 +146,13 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
     lock_folders(out, Folders::existing);
     find_resume_point(out, written.data.samples > 0);
   }
+  const auto memory = std::make_shared<IndexMemory>();
   agree(world, [&] {
     const Deck& deck = out.deck;
     out.data = open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch, deck.model.vocab,
-                                  out.tokenizer->digest());
+                                  out.tokenizer->digest(), memory);
   });
+  memory->build(world);
   out.warnings.insert(out.warnings.end(), out.data.warnings.begin(), out.data.warnings.end());
   if (start == Start::resume) identify(out);
   return out;

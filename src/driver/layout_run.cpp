@@ -56,7 +56,7 @@ StepNumbers run_steps(const LayoutRun& run, std::int64_t steps, const SectionVis
     numbers.lr.push_back(scalars.lr);
   }
   visit_weights(parts, visit.parameters);
-  numbers.evaluation = trainer.evaluate(*loader);
+  numbers.evaluation = trainer.evaluate(*make_loader(deck, place, run.data, run.masked_token));
   if (run.part.end) run.part.end(parts);
   return numbers;
 }

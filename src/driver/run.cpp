@@ -67,6 +67,7 @@ class Run {
   }
 
   void initial_state() {
+    trainer_.prepare(step_ + 1);
     if (!launch_.resumed) {
       parts_.params.initialise(parts_.kernels, parts_.stream, static_cast<std::uint64_t>(deck_.run.seed));
       return;
@@ -174,6 +175,7 @@ class Run {
 
   StepRecord one_step() {
     const Stopwatch watch;
+    const double stalled = trainer_.stalled_seconds();
     StepScalars scalars;
     {
       TimerRange range(timers_, "step");
@@ -195,6 +197,7 @@ class Run {
     record.skipped = skips_.total();
     record.tokens_per_second = static_cast<double>(step_tokens) / record.seconds;
     record.mfu = light_.mfu(record.tokens_per_second);
+    record.loader_stall = trainer_.stalled_seconds() - stalled;
     record.memory_bytes = peak_resident_bytes();
     return record;
   }

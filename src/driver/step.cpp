@@ -77,12 +77,24 @@ void run_step(Parts& parts, const StepInputs& inputs, const LoadBatch& load, Tim
   update_weights(parts, inputs, timers);
 }
 
+std::vector<std::int64_t> load_order(std::span<const Action> actions) {
+  std::vector<std::int64_t> order;
+  for (const Action& action : actions) {
+    if (action.kind == Action::Kind::forward) order.push_back(action.micro_batch);
+  }
+  return order;
+}
+
+std::vector<Action> evaluation_actions(const Parts& parts, std::int64_t micro_batches) {
+  ScheduleShape pipeline = parts.pipeline;
+  pipeline.micro_batches = micro_batches;
+  return make_forward_schedule(pipeline);
+}
+
 void run_evaluation(Parts& parts, std::int64_t micro_batches, const LoadBatch& load) {
   Context ctx = parts.context();
   parts.kernels.fill(parts.stream, parts.totals, 0.0);
-  ScheduleShape pipeline = parts.pipeline;
-  pipeline.micro_batches = micro_batches;
-  for (const Action& action : make_forward_schedule(pipeline)) {
+  for (const Action& action : evaluation_actions(parts, micro_batches)) {
     if (!action.computes()) {
       parts.boundaries.start(action, parts.stream);
       continue;

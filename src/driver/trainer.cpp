@@ -8,9 +8,11 @@
 
 namespace llmtrain {
 
-Trainer::Trainer(Parts& parts, Loader& train, Timers& timers) : parts_(parts), train_(train), timers_(timers) {}
+Trainer::Trainer(Parts& parts, Loader& train, Timers& timers)
+    : parts_(parts), train_(train, load_order(parts.actions), parts.deck.run.steps, timers), timers_(timers) {}
 
-void Trainer::upload(const MicroBatch& micro_batch, const Batch& batch) {
+void Trainer::load(ReadAhead& from, std::int64_t step, std::int64_t micro, const Batch& batch) {
+  const MicroBatch micro_batch = from.load(step, micro);
   const auto put = [&](Tensor tensor, const void* host) { parts_.device.upload(parts_.stream, tensor, host); };
   put(batch.tokens, micro_batch.tokens.data());
   put(batch.targets, micro_batch.targets.data());
@@ -28,8 +30,7 @@ StepInputs Trainer::inputs(std::int64_t n) const {
 
 void Trainer::step(std::int64_t n) {
   run_step(
-      parts_, inputs(n), [&](std::int64_t micro, const Batch& batch) { upload(train_.load(n, micro), batch); },
-      timers_);
+      parts_, inputs(n), [&](std::int64_t micro, const Batch& batch) { load(train_, n, micro, batch); }, timers_);
   parts_.device.download(parts_.stream, scalars_.data(), parts_.scalars);
 }
 
@@ -47,16 +48,16 @@ StepTotals Trainer::read_totals() {
 
 double Trainer::evaluate(Loader& valid) {
   TimerRange range(timers_, "evaluate");
-  const std::int64_t a_step = parts_.micro_batches();
-  run_evaluation(parts_, parts_.deck.data.eval_batches * a_step,
-                 [&](std::int64_t m, const Batch& batch) { upload(valid.load(1 + m / a_step, m % a_step), batch); });
+  const std::int64_t count = parts_.deck.data.eval_batches * parts_.micro_batches();
+  ReadAhead reader(valid, load_order(evaluation_actions(parts_, count)), 1, timers_);
+  run_evaluation(parts_, count, [&](std::int64_t micro, const Batch& batch) { load(reader, 1, micro, batch); });
   const StepTotals totals = read_totals();
   return totals.loss / totals.tokens;
 }
 
 StepTotals Trainer::gradients(std::int64_t n) {
   run_gradients(
-      parts_, [&](std::int64_t micro, const Batch& batch) { upload(train_.load(n, micro), batch); }, timers_);
+      parts_, [&](std::int64_t micro, const Batch& batch) { load(train_, n, micro, batch); }, timers_);
   return read_totals();
 }
 

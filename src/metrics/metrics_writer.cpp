@@ -57,6 +57,7 @@ std::string metrics_line(const StepRecord& record) {
   timing.add("step_seconds", record.seconds)
       .add("tokens_per_second", record.tokens_per_second)
       .add("mfu", record.mfu)
+      .add("loader_stall", record.loader_stall)
       .add("memory", record.memory_bytes);
   return line.add("timing", timing).text();
 }

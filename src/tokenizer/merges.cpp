@@ -10,7 +10,6 @@ namespace llmtrain {
 namespace {
 
 constexpr std::size_t longest_short = 100;  // symbols
-constexpr std::uint32_t nowhere = UINT32_MAX;
 
 /// Places of pairs that wait to be merged, by rank. Pairs of one rank are merged from left to right, so that memory is
 /// read in order; in a trained vocabulary the pairs that arise meanwhile have larger ranks.
@@ -19,8 +18,9 @@ class Waiting {
   bool empty() const { return buckets_.empty(); }
   std::uint32_t first_rank() const { return buckets_.begin()->first; }
 
-  void add(std::uint32_t rank, std::uint32_t place) {
-    Bucket& bucket = buckets_[rank];
+  void add(const MergeTable::Found& merge, std::uint32_t place) {
+    Bucket& bucket = buckets_[merge.rank];
+    bucket.id = merge.id;
     bucket.sorted = bucket.sorted && (bucket.places.empty() || bucket.places.back() < place);
     bucket.places.push_back(place);
   }
@@ -34,7 +34,7 @@ class Waiting {
       std::sort(bucket.places.begin() + static_cast<std::ptrdiff_t>(bucket.next), bucket.places.end());
     bucket.sorted = true;
     while (bucket.next < bucket.places.size()) {
-      merge(rank, bucket.places[bucket.next++]);
+      merge(MergeTable::Found{rank, bucket.id}, bucket.places[bucket.next++]);
       if (!empty() && first_rank() <= rank) return put_back(rank, std::move(bucket));
     }
   }
@@ -43,14 +43,16 @@ class Waiting {
   struct Bucket {
     std::vector<std::uint32_t> places;
     std::size_t next = 0;  ///< places before are done
+    std::int32_t id = -1;  ///< what the pairs become
     bool sorted = true;
   };
 
   void put_back(std::uint32_t rank, Bucket rest) {
+    const MergeTable::Found merge{rank, rest.id};
     const auto [there, fresh] = buckets_.try_emplace(rank);
     std::swap(there->second, rest);
     for (std::size_t i = rest.next; i < rest.places.size(); ++i)
-      add(rank, rest.places[i]);  // those that came meanwhile
+      add(merge, rest.places[i]);  // those that came meanwhile
   }
 
   std::map<std::uint32_t, Bucket> buckets_;
@@ -74,14 +76,14 @@ bool MergeTable::add(const Merge& merge) {
 
 void Merger::merge(const MergeTable& table, std::vector<std::int32_t>& symbols) {
   if (symbols.size() < 2) return;
-  pairs_.resize(symbols.size());
-  for (std::size_t i = 0; i + 1 < symbols.size(); ++i) pairs_[i] = table.find(symbols[i], symbols[i + 1]);
-  pairs_.back() = {};
   symbols.size() <= longest_short ? merge_short(table, symbols) : merge_long(table, symbols);
 }
 
 void Merger::merge_short(const MergeTable& table, std::vector<std::int32_t>& symbols) {
   std::size_t size = symbols.size();
+  pairs_.resize(size);
+  for (std::size_t i = 0; i + 1 < size; ++i) pairs_[i] = table.find(symbols[i], symbols[i + 1]);
+  pairs_.back() = {};
   while (size > 1) {
     std::size_t best = 0;
     for (std::size_t i = 1; i + 1 < size; ++i) best = pairs_[i].rank < pairs_[best].rank ? i : best;
@@ -100,33 +102,41 @@ void Merger::merge_short(const MergeTable& table, std::vector<std::int32_t>& sym
 }
 
 void Merger::merge_long(const MergeTable& table, std::vector<std::int32_t>& symbols) {
-  const auto size = static_cast<std::uint32_t>(symbols.size());
-  links_.resize(size);
-  Waiting waiting;
-  for (std::uint32_t i = 0; i < size; ++i) {
-    links_[i] = {i - 1, i + 1 < size ? i + 1 : nowhere};  // before the first: nowhere
-    if (pairs_[i].rank != MergeTable::no_rank) waiting.add(pairs_[i].rank, i);
+  // What comes next depends on the symbols alone: with half of them gone, a fresh start on what is left costs little, and
+  // memory is read in a row again.
+  while (!merge_half(table, symbols)) {
   }
+}
+
+bool Merger::merge_half(const MergeTable& table, std::vector<std::int32_t>& symbols) {
+  const auto size = static_cast<std::uint32_t>(symbols.size());
+  ranks_.resize(size);
+  spans_.assign(size, 1);
+  Waiting waiting;
   const auto pair_up = [&](std::uint32_t place) {
-    const std::uint32_t next = links_[place].after;
-    pairs_[place] = next == nowhere ? MergeTable::Found{} : table.find(symbols[place], symbols[next]);
-    if (pairs_[place].rank != MergeTable::no_rank) waiting.add(pairs_[place].rank, place);
+    const std::uint32_t next = place + spans_[place];
+    const MergeTable::Found found = next == size ? MergeTable::Found{} : table.find(symbols[place], symbols[next]);
+    ranks_[place] = found.rank;
+    if (found.rank != MergeTable::no_rank) waiting.add(found, place);
   };
-  const auto merge_at = [&](std::uint32_t rank, std::uint32_t place) {
-    if (pairs_[place].rank != rank) return;  // the pair was broken since
-    const std::uint32_t eaten = links_[place].after;
-    const std::uint32_t next = links_[eaten].after;
-    symbols[place] = pairs_[place].id;
-    pairs_[eaten] = {};
-    links_[place].after = next;
-    if (next != nowhere) links_[next].before = place;
+  for (std::uint32_t i = 0; i < size; ++i) pair_up(i);
+  std::uint32_t symbols_left = size;
+  const auto merge_at = [&](const MergeTable::Found& found, std::uint32_t place) {
+    if (ranks_[place] != found.rank) return;  // the pair was broken since
+    const std::uint32_t eaten = place + spans_[place];
+    const std::uint32_t end = eaten + spans_[eaten];
+    symbols[place] = found.id;
+    ranks_[eaten] = MergeTable::no_rank;
+    spans_[place] = spans_[end - 1] = end - place;
+    --symbols_left;
     pair_up(place);
-    if (links_[place].before != nowhere) pair_up(links_[place].before);
+    if (place > 0) pair_up(place - spans_[place - 1]);
   };
-  while (!waiting.empty()) waiting.merge_first(merge_at);
-  std::size_t left = 0;
-  for (std::uint32_t i = 0; i != nowhere; i = links_[i].after) symbols[left++] = symbols[i];
-  symbols.resize(left);
+  while (!waiting.empty() && symbols_left > size / 2) waiting.merge_first(merge_at);
+  std::size_t at = 0;
+  for (std::uint32_t i = 0; i < size; i += spans_[i]) symbols[at++] = symbols[i];
+  symbols.resize(at);
+  return waiting.empty();
 }
 
 }  // namespace llmtrain

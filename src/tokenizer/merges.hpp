@@ -9,7 +9,7 @@
 
 namespace llmtrain {
 
-/// `left` and `right` become `id`; smaller ranks first, and at equal rank the leftmost.
+/// `left` and `right` become `id`; smaller ranks first, and at equal rank the leftmost. Merges of one rank have one id.
 struct Merge {
   std::int32_t left;
   std::int32_t right;
@@ -67,13 +67,13 @@ class Merger {
  private:
   void merge_short(const MergeTable& table, std::vector<std::int32_t>& symbols);
   void merge_long(const MergeTable& table, std::vector<std::int32_t>& symbols);
+  /// Until half of the symbols are left at most, or no pair has a merge, which it tells.
+  bool merge_half(const MergeTable& table, std::vector<std::int32_t>& symbols);
 
-  struct Link {
-    std::uint32_t before;
-    std::uint32_t after;
-  };
-  std::vector<MergeTable::Found> pairs_;  ///< of each symbol with the next one
-  std::vector<Link> links_;
+  std::vector<MergeTable::Found> pairs_;  ///< of a short word: each symbol's with the next one
+  // Of a long word, twelve bytes a place with the symbols: what does not fit into a cache takes twice the time and more.
+  std::vector<std::uint32_t> ranks_;  ///< of the pairs; a symbol stands at the first of its places
+  std::vector<std::uint32_t> spans_;  ///< places of a symbol, at its first one and its last one
 };
 
 }  // namespace llmtrain

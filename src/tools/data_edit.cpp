@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// `llmtrain data merge|split`: new sets of old ones.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 
@@ -12,14 +14,16 @@
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/data/indexed_dataset_writer.hpp"
+#include "llmtrain/data/prompt_lengths.hpp"
 #include "llmtrain/data/sidecar.hpp"
 #include "llmtrain/data/split.hpp"
 
 namespace llmtrain {
 namespace {
 
-/// Publishes the set, with what is known of its origin; a sidecar of an older set of this name goes.
-void publish_set(const std::string& prefix, IndexedDatasetWriter& writer, std::optional<Sidecar> sidecar) {
+/// Publishes the set, with its lengths of prompts if it has them and what is known of its origin; a sidecar of an older set of this name goes.
+void publish_set(const std::string& prefix, IndexedDatasetWriter& writer, IndexedDatasetWriter* prompts,
+                 std::optional<Sidecar> sidecar) {
   writer.finish();
   std::vector<OutputFile*> files;
   std::unique_ptr<OutputFile> json;
@@ -34,6 +38,10 @@ void publish_set(const std::string& prefix, IndexedDatasetWriter& writer, std::o
     files.push_back(json.get());
   } else if (read_sidecar(prefix)) {
     std::filesystem::remove(prefix + ".json");
+  }
+  if (prompts != nullptr) {
+    prompts->finish();
+    for (OutputFile* file : prompts->files()) files.push_back(file);
   }
   for (OutputFile* file : writer.files()) files.push_back(file);
   publish(files);
@@ -70,6 +78,7 @@ std::optional<Sidecar> joined_sidecar(const std::vector<std::string>& prefixes) 
         prefix, one->tokenizer, one->vocab, joined->tokenizer, joined->vocab);
     joined->inputs.insert(joined->inputs.end(), one->inputs.begin(), one->inputs.end());
     if (one->eod != joined->eod) joined->eod = -1;
+    if (one->prompt_key != joined->prompt_key) joined->prompt_key.clear();
     joined->empty_documents += one->empty_documents;
     joined->repeated_keys += one->repeated_keys;
     joined->replaced_lines += one->replaced_lines;
@@ -91,21 +100,45 @@ void copy_documents(const IndexedDataset& set, std::int64_t begin, std::int64_t 
   }
 }
 
+/// Whether all sets have lengths of prompts, which are then treated as the sets are. Throws Error(bad_input) where only some
+/// have.
+bool have_prompts(const std::vector<std::string>& prefixes) {
+  const auto has = [](const std::string& prefix) { return std::filesystem::exists(prompts_of(prefix) + ".idx"); };
+  const auto count = std::count_if(prefixes.begin(), prefixes.end(), has);
+  const auto without = std::find_if_not(prefixes.begin(), prefixes.end(), has);
+  require(count == 0 || without == prefixes.end(), ExitCode::bad_input,
+          "data merge: {} has no {}.idx, but other sets have their lengths of prompts; preprocess it with --prompt-key",
+          without == prefixes.end() ? "" : *without, without == prefixes.end() ? "" : prompts_of(*without));
+  return count > 0;
+}
+
+/// The sets one after the other, in a writer that is not published yet.
+std::unique_ptr<IndexedDatasetWriter> join(const std::string& output, const std::vector<std::string>& prefixes) {
+  std::vector<std::unique_ptr<IndexedDataset>> sets;
+  TokenType type = TokenType::uint16;
+  for (const std::string& prefix : prefixes) {
+    require_other(output, prefix);
+    sets.push_back(std::make_unique<IndexedDataset>(prefix));
+    if (sets.back()->type() == TokenType::int32) type = TokenType::int32;
+  }
+  auto writer = std::make_unique<IndexedDatasetWriter>(output, type);
+  for (const auto& set : sets) writer->append(*set);
+  return writer;
+}
+
 }  // namespace
 
 int data_merge(const DataRequest& request) {
   require_output(request, "merge");
   const std::optional<Sidecar> sidecar = joined_sidecar(request.words);
-  std::vector<std::unique_ptr<IndexedDataset>> sets;
-  TokenType type = TokenType::uint16;
-  for (const std::string& prefix : request.words) {
-    require_other(request.output, prefix);
-    sets.push_back(std::make_unique<IndexedDataset>(prefix));
-    if (sets.back()->type() == TokenType::int32) type = TokenType::int32;
+  std::unique_ptr<IndexedDatasetWriter> prompts;
+  if (have_prompts(request.words)) {
+    std::vector<std::string> prefixes;
+    std::transform(request.words.begin(), request.words.end(), std::back_inserter(prefixes), prompts_of);
+    prompts = join(prompts_of(request.output), prefixes);
   }
-  IndexedDatasetWriter writer(request.output, type);
-  for (const auto& set : sets) writer.append(*set);
-  publish_set(request.output, writer, sidecar);
+  const auto writer = join(request.output, request.words);
+  publish_set(request.output, *writer, prompts.get(), sidecar);
   return 0;
 }
 
@@ -115,6 +148,8 @@ int data_split(const DataRequest& request) {
   const IndexedDataset set(prefix);
   const auto ranges = split_ranges(parse_split(request.shares), set.documents());
   const auto sidecar = read_sidecar(prefix);
+  std::optional<IndexedDataset> prompts;
+  if (have_prompts(request.words)) prompts.emplace(prompts_of(prefix));
   constexpr std::array names = {"train", "valid", "test"};
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (ranges[i].size() == 0) continue;
@@ -122,6 +157,11 @@ int data_split(const DataRequest& request) {
     require_other(output, prefix);
     IndexedDatasetWriter writer(output, set.type());
     copy_documents(set, ranges[i].begin, ranges[i].end, writer);
+    std::optional<IndexedDatasetWriter> prompt_writer;
+    if (prompts) {
+      prompt_writer.emplace(prompts_of(output), TokenType::int32);
+      copy_documents(*prompts, ranges[i].begin, ranges[i].end, *prompt_writer);
+    }
     std::optional<Sidecar> part = sidecar;
     if (part) {
       // Only whole sets know these.
@@ -131,7 +171,7 @@ int data_split(const DataRequest& request) {
         part->empty_documents += set.first_sequence(d) == set.first_sequence(d + 1) ? 1 : 0;
       }
     }
-    publish_set(output, writer, part);
+    publish_set(output, writer, prompt_writer ? &*prompt_writer : nullptr, part);
   }
   return 0;
 }

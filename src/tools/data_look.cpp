@@ -2,6 +2,7 @@
 /// `llmtrain data info|dump|verify|at`: what is in a set, whether it is sound, what a step reads.
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -16,6 +17,7 @@
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/data/indexed_dataset.hpp"
+#include "llmtrain/data/prompt_lengths.hpp"
 #include "llmtrain/data/sample_index.hpp"
 #include "llmtrain/data/sidecar.hpp"
 #include "llmtrain/data/training_data.hpp"
@@ -131,6 +133,15 @@ void check_sidecar(const IndexedDataset& set, const Sidecar& sidecar, const Scan
   same("as its largest id", sidecar.max_token, scan.largest);
 }
 
+bool has_prompts(const std::string& prefix) { return std::filesystem::exists(prompts_of(prefix) + ".idx"); }
+
+std::int64_t count_prompt_tokens(const IndexedDataset& set) {
+  const PromptLengths prompts(set);
+  std::int64_t tokens = 0;
+  for (std::int64_t s = 0; s < set.sequences(); ++s) tokens += prompts[s];
+  return tokens;
+}
+
 void print_document(const IndexedDataset& set, std::int64_t document, const Tokenizer* tokenizer) {
   for (std::int64_t s = set.first_sequence(document); s < set.first_sequence(document + 1); ++s) {
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(set.length(s)));
@@ -159,6 +170,8 @@ int data_info(const DataRequest& request) {
                  sidecar->max_token,
                  sidecar->eod < 0 ? "no end of document" : fmt::format("documents end with {}", sidecar->eod));
     }
+    if (has_prompts(prefix))
+      fmt::print("  prompts     {} tokens (data.mask_prompt)\n", grouped(count_prompt_tokens(set)));
     if (request.seq_len > 0) print_samples(set, request.seq_len, request.samples);
   }
   return 0;
@@ -190,8 +203,10 @@ int data_verify(const DataRequest& request) {
     if (request.vocab > 0) vocab = request.vocab;
     const Scan scan = scan_tokens(set, vocab);
     if (sidecar) check_sidecar(set, *sidecar, scan);
+    const std::int64_t prompts = has_prompts(prefix) ? count_prompt_tokens(set) : 0;
     fmt::print("{}: sound; {} documents, {} tokens, largest id {}\n", prefix, grouped(set.documents()),
                grouped(set.tokens()), scan.largest);
+    if (prompts > 0) fmt::print("  prompts     {} tokens\n", grouped(prompts));
     for (const Oddities* kind : {&scan.empty, &scan.zero, &scan.single, &scan.constant}) kind->print();
   }
   return 0;

@@ -12,11 +12,22 @@
 
 namespace llmtrain {
 
+std::vector<std::string> keys_to_read(const EncodeSettings& settings) {
+  std::vector<std::string> keys = settings.keys;
+  if (!settings.prompt_key.empty()) keys.push_back(settings.prompt_key);
+  return keys;
+}
+
 EncodedBlock encode_block(const LineBlock& block, KeyReader& reader, const EncodeSettings& settings) {
   EncodedBlock encoded;
   encoded.keys.resize(settings.keys.size());
   encoded.line_bytes = static_cast<std::int64_t>(block.size);
   encoded.consumed = block.consumed;
+  const auto encode = [&](std::string_view text, std::vector<std::int32_t>& tokens) {
+    settings.plain_text ? settings.tokenizer->encode_plain(text, tokens) : settings.tokenizer->encode(text, tokens);
+  };
+  const bool has_prompts = !settings.prompt_key.empty();
+  std::vector<std::int32_t> prompt;
   std::int64_t lines = 0;
   std::size_t begin = 0;
   for (std::size_t end; begin < block.size; begin = end + 1, ++lines) {
@@ -36,14 +47,19 @@ EncodedBlock encode_block(const LineBlock& block, KeyReader& reader, const Encod
     encoded.replaced += outcome == KeyReader::Outcome::replaced ? 1 : 0;
     encoded.skipped += outcome == KeyReader::Outcome::skipped ? 1 : 0;
     if (outcome == KeyReader::Outcome::skipped) continue;
+    const std::string_view prompt_text = has_prompts ? reader.text(settings.keys.size()) : std::string_view();
+    prompt.clear();
+    encode(prompt_text, prompt);
     for (std::size_t i = 0; i < settings.keys.size(); ++i) {
       EncodedKey& key = encoded.keys[i];
       const std::string_view text = reader.text(i);
       const std::size_t before = key.tokens.size();
-      settings.tokenizer->encode(text, key.tokens);
+      key.tokens.insert(key.tokens.end(), prompt.begin(), prompt.end());
+      encode(text, key.tokens);
       if (key.tokens.size() > before && settings.eod >= 0) key.tokens.push_back(settings.eod);
       key.lengths.push_back(static_cast<std::int64_t>(key.tokens.size() - before));
-      key.text_bytes += static_cast<std::int64_t>(text.size());
+      if (has_prompts) key.prompts.push_back(static_cast<std::int32_t>(prompt.size()));
+      key.text_bytes += static_cast<std::int64_t>(prompt_text.size() + text.size());
       key.repeated += reader.repeated(i) ? 1 : 0;
     }
   }
@@ -100,7 +116,7 @@ void EncodePipeline::read() {
 }
 
 void EncodePipeline::work() {
-  KeyReader reader(settings_.keys, settings_.bad_text);
+  KeyReader reader(keys_to_read(settings_), settings_.bad_text);
   for (;;) {
     std::shared_ptr<Job> job;
     {

@@ -136,7 +136,8 @@ void KeyReader::parse(std::string_view line) {
   }
   const auto missing = static_cast<std::size_t>(std::find(found_.begin(), found_.end(), 0) - found_.begin());
   if (missing == found_.size()) return;
-  throw Fault{fmt::format("the object has no key '{}'; add it or choose another with --json-keys", keys_[missing]),
+  throw Fault{fmt::format("the object has no key '{}'; add it or choose another with --json-keys (--prompt-key)",
+                          keys_[missing]),
               line.data()};
 }
 

@@ -20,6 +20,7 @@
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/data/indexed_dataset_writer.hpp"
+#include "llmtrain/data/prompt_lengths.hpp"
 #include "llmtrain/data/sidecar.hpp"
 #include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/tokenizer/tokenizer.hpp"
@@ -63,6 +64,9 @@ std::vector<InputFileFacts> share_inputs(const MpiComm& world, const std::vector
   return inputs;
 }
 
+// Short, for the last rank to end waits for the others twice.
+constexpr auto longest_pause = std::chrono::milliseconds(16);
+
 volatile std::sig_atomic_t stop_signal = 0;
 
 /// While it lives, the first SIGINT, SIGTERM or SIGHUP is only noted, so that temporary files can be removed; the second
@@ -90,10 +94,18 @@ class SignalNote {
 /// The output of one key.
 struct Output {
   Output(const PreprocessOptions& options, const std::string& key, const Tokenizer& tokenizer)
-      : prefix(options.prefix + "_" + key + "_document"), writer(prefix, tokenizer.vocab()) {}
+      : prefix(options.prefix + "_" + key + "_document"), writer(prefix, tokenizer.vocab()) {
+    if (!options.prompt_key.empty()) prompts.emplace(prompts_of(prefix), TokenType::int32);
+  }
+
+  std::vector<IndexedDatasetWriter*> writers() {
+    if (prompts) return {&*prompts, &writer};
+    return {&writer};
+  }
 
   std::string prefix;
   IndexedDatasetWriter writer;
+  std::optional<IndexedDatasetWriter> prompts;  ///< their lengths
   std::int64_t empty = 0;
   std::int64_t repeated = 0;
   std::int64_t text_bytes = 0;
@@ -107,7 +119,12 @@ class Preprocessor {
       TokenizerConfig config = parse_tokenizer(options.tokenizer);
       if (!options.eod.empty()) config.eod = options.eod;
       tokenizer_ = make_tokenizer(config);
-      settings_ = {options.keys, bad_text_of(options.bad_text), options.max_line_bytes, tokenizer_.get(), -1};
+      settings_ = {.keys = options.keys,
+                   .prompt_key = options.prompt_key,
+                   .bad_text = bad_text_of(options.bad_text),
+                   .max_line_bytes = options.max_line_bytes,
+                   .tokenizer = tokenizer_.get(),
+                   .plain_text = options.special_tokens == "text"};
       if (!options.append_eod) return;
       const auto eod = tokenizer_->eod();
       require(eod.has_value(), ExitCode::usage,
@@ -169,7 +186,7 @@ class Preprocessor {
 
   void wait_for_others(bool failed) {
     auto pause = std::chrono::milliseconds(1);
-    for (;; pause = std::min(2 * pause, std::chrono::milliseconds(500))) {
+    for (;; pause = std::min(2 * pause, longest_pause)) {
       rounds_.exchange(stop_signal, failed, false, counts_);
       if (rounds_.is_over()) return;
       show_progress();
@@ -193,11 +210,12 @@ class Preprocessor {
       const EncodedKey& key = block.keys[i];
       Output& output = *outputs_[i];
       std::span<const std::int32_t> tokens(key.tokens);
-      for (const std::int64_t length : key.lengths) {
-        const auto count = static_cast<std::size_t>(length);
+      for (std::size_t d = 0; d < key.lengths.size(); ++d) {
+        const auto count = static_cast<std::size_t>(key.lengths[d]);
         if (count > 0) output.writer.add_sequence(tokens.first(count));
+        if (count > 0 && output.prompts) output.prompts->add_sequence(std::span(key.prompts).subspan(d, 1));
         tokens = tokens.subspan(count);
-        output.writer.end_document();
+        for (IndexedDatasetWriter* writer : output.writers()) writer->end_document();
         output.empty += count == 0 ? 1 : 0;
       }
       output.repeated += key.repeated;
@@ -215,18 +233,7 @@ class Preprocessor {
   void join_parts() {
     if (!world_ || world_.size() == 1) return;
     for (const auto& output : outputs_) {
-      IndexedDatasetWriter& writer = output->writer;
-      together(world_, [&] {
-        if (is_first()) return;
-        writer.finish();
-      });
-      const auto bins = world_.all_gather(writer.files()[0]->temporary());
-      const auto indices = world_.all_gather(writer.files()[1]->temporary());
-      together(world_, [&] {
-        for (std::size_t rank = 1; is_first() && rank < bins.size(); ++rank) {
-          writer.append(IndexedDataset(output->prefix, indices[rank], bins[rank]));
-        }
-      });
+      for (IndexedDatasetWriter* writer : output->writers()) join(*writer, output->prefix);
       std::array<std::int64_t, 3> sums = {output->empty, output->repeated, output->text_bytes};
       world_.all_reduce(sums, MpiOp::sum);
       std::tie(output->empty, output->repeated, output->text_bytes) = std::tie(sums[0], sums[1], sums[2]);
@@ -236,10 +243,25 @@ class Preprocessor {
     std::tie(replaced_, skipped_, counts_.line_bytes) = std::tie(sums[0], sums[1], sums[2]);
   }
 
+  void join(IndexedDatasetWriter& writer, const std::string& prefix) {
+    together(world_, [&] {
+      if (!is_first()) writer.finish(Lasts::no);
+    });
+    const auto bins = world_.all_gather(writer.files()[0]->temporary());
+    const auto indices = world_.all_gather(writer.files()[1]->temporary());
+    together(world_, [&] {
+      for (std::size_t rank = 1; is_first() && rank < bins.size(); ++rank) {
+        writer.append(IndexedDataset(prefix, indices[rank], bins[rank]));
+      }
+    });
+  }
+
   Sidecar sidecar_of(const Output& output, const std::string& key) const {
     Sidecar sidecar;
     for (const InputFileFacts& input : inputs_) sidecar.inputs.push_back(input.path);
     sidecar.key = key;
+    sidecar.prompt_key = options_.prompt_key;
+    sidecar.special_tokens = options_.special_tokens;
     sidecar.tokenizer = tokenizer_->digest();
     sidecar.vocab = tokenizer_->vocab();
     sidecar.eod = settings_.eod;
@@ -261,12 +283,14 @@ class Preprocessor {
     std::vector<OutputFile*> files;
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       Output& output = *outputs_[i];
-      output.writer.finish();
+      for (IndexedDatasetWriter* writer : output.writers()) writer->finish();
       sidecars.push_back(std::make_unique<OutputFile>(output.prefix + ".json"));
       const std::string json = to_json(sidecar_of(output, options_.keys[i]));
       sidecars.back()->append(std::as_bytes(std::span(json)));
       files.push_back(sidecars.back().get());
-      for (OutputFile* file : output.writer.files()) files.push_back(file);
+      for (IndexedDatasetWriter* writer : output.writers()) {
+        for (OutputFile* file : writer->files()) files.push_back(file);
+      }
     }
     publish(files);
   }

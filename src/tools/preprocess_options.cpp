@@ -23,6 +23,8 @@ constexpr char explanation[] =
     "one is counted but has no tokens. Blank lines are skipped. Inputs may be gzip or\n"
     "Zstandard. Under mpirun the ranks share the work, and the output, in a folder that all\n"
     "of them see, is the same. If anything fails, no file is left.\n"
+    "--prompt-key also writes P_KEY_document_prompt.bin and .idx, a set in which sequence i\n"
+    "is one number: the tokens of the prompt of sequence i.\n"
     "\nExit codes: 0 done, 64 usage, 65 bad input (named by file:line and byte), 66 input\n"
     "missing, 73 output cannot be created, 74 read or write failed, 78 tokenizer not usable.\n";
 
@@ -60,9 +62,13 @@ std::optional<PreprocessOptions> read_preprocess_options(Arguments arguments, bo
       ("output-prefix", po::value(&options.prefix)->value_name("P"), "first part of the output names")        //
       ("tokenizer", po::value(&options.tokenizer), "as data.tokenizer: bytes (byte b is id b), or its file")  //
       ("json-keys", po::value(&options.keys_text)->default_value(options.keys_text),
-       "keys of the text, separated by commas; each makes a set of its own")                                 //
+       "keys of the text, separated by commas; each makes a set of its own")  //
+      ("prompt-key", po::value(&options.prompt_key)->value_name("KEY"),
+       "key of a prompt that goes before each text, in tokens of its own, for data.mask_prompt")             //
       ("append-eod", po::bool_switch(&options.append_eod), "end each document with the end-of-document id")  //
       ("eod", po::value(&options.eod)->value_name("TEXT"), "the token that ends a document")                 //
+      ("special-tokens", po::value(&options.special_tokens)->default_value(options.special_tokens),
+       "special tokens written in the text become their ids, or are text like any other: ids or text")  //
       ("bad-text", po::value(&options.bad_text)->default_value(options.bad_text),
        "lines that are not UTF-8 or hold half a surrogate pair: error, replace (by U+FFFD) or skip")  //
       ("threads", po::value(&options.threads)->default_value(options.threads),
@@ -83,7 +89,7 @@ std::optional<PreprocessOptions> read_preprocess_options(Arguments arguments, bo
     require(given.count(name) != 0, ExitCode::usage, "preprocess: --{} is missing; see llmtrain preprocess --help",
             name);
   }
-  for (const char* name : {"tokenizer", "append-eod"}) {
+  for (const char* name : {"tokenizer", "append-eod", "prompt-key", "special-tokens"}) {
     require(!trains || given[name].empty() || given[name].defaulted(), ExitCode::usage,
             "preprocess --train-tokenizer does not go with --{}: train first, then name the file as --tokenizer", name);
   }
@@ -93,7 +99,12 @@ std::optional<PreprocessOptions> read_preprocess_options(Arguments arguments, bo
           "preprocess --max-line-bytes {}: choose from 1 to {}", options.max_line_bytes, largest_line);
   require(options.threads >= 0 && options.threads <= most_threads, ExitCode::usage,
           "preprocess --threads {}: choose from 0 to {}", options.threads, most_threads);
+  require(options.special_tokens == "ids" || options.special_tokens == "text", ExitCode::usage,
+          "preprocess --special-tokens {}: choose ids or text", options.special_tokens);
   options.keys = split_keys(options.keys_text);
+  const bool is_text = std::find(options.keys.begin(), options.keys.end(), options.prompt_key) != options.keys.end();
+  require(!is_text, ExitCode::usage,
+          "preprocess --prompt-key {}: is one of --json-keys; the prompt is a key of its own", options.prompt_key);
   return options;
 }
 

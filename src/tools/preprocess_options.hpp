@@ -19,8 +19,10 @@ struct PreprocessOptions {
   std::string eod;
   std::string keys_text = "text";
   std::vector<std::string> keys;
+  std::string prompt_key;
   bool append_eod = false;
-  std::string bad_text = "error";  ///< the name of a BadText
+  std::string special_tokens = "ids";  ///< or "text"
+  std::string bad_text = "error";      ///< the name of a BadText
   std::int64_t max_line_bytes = std::int64_t{256} << 20;
   std::int64_t threads = 0;
   std::int64_t trained_vocab = 0;  ///< ids of the tokenizer to train; 0: none, tokens are written

@@ -37,7 +37,10 @@ void train_tokenizer(const PreprocessOptions& options) {
   const std::vector<std::string> special = {options.eod.empty() ? std::string(usual_ends_of_document[0]) : options.eod};
   trainer.check(options.trained_vocab, special);
   const WordCounter counter(trainer);
-  const EncodeSettings settings{options.keys, bad_text_of(options.bad_text), options.max_line_bytes, &counter, -1};
+  const EncodeSettings settings{.keys = options.keys,
+                                .bad_text = bad_text_of(options.bad_text),
+                                .max_line_bytes = options.max_line_bytes,
+                                .tokenizer = &counter};
   KeyReader keys(settings.keys, settings.bad_text);
   const std::atomic<bool> stop = false;
   BlockReader blocks(deal_inputs(find_inputs(options.inputs), 0, 1), options.max_line_bytes, stop);

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # ranks: 2
-# What the data keys do to a run: data.mask_eod on any cut of the batch, and several validation sets, each by its name;
-# and data files that are cut while they are read.
+# What the data keys do to a run: data.mask_eod and data.mask_prompt on any cut of the batch, and several validation
+# sets, each by its name; and data files that are cut while they are read.
+import json
 import os
 import shutil
 import subprocess
@@ -36,6 +37,36 @@ def masked():
         check(worst <= 1e-5, f"{name}: loss and gradient norm as of the whole batch ({worst:.1e})")
     apart = difference("unmasked", "whole-batch")
     check(apart > 1e-4, f"the masked targets count without data.mask_eod ({apart:.1e})")
+
+
+def prompts():
+    """Prompts without loss, on several layouts: what is left is the same, and not what all tokens give."""
+    lines = [json.loads(line)["text"] for line in open("work/text.jsonl")]
+    Path("work/prompts.jsonl").write_text("".join(
+        json.dumps({"question": text[:5 + 7 * i % 90], "text": text[5 + 7 * i % 90:]}) + "\n"
+        for i, text in enumerate(lines)))
+    preprocess = [PROGRAM, "preprocess", "--input", "work/prompts.jsonl", "--tokenizer", "bytes", "--append-eod",
+                  "--prompt-key", "question", "--output-prefix"]
+    subprocess.run([*preprocess, "work/q"], check=True, stdin=subprocess.DEVNULL, capture_output=True)
+    subprocess.run(["mpirun", "--oversubscribe", "-np", "3", *preprocess, "work/r"], check=True,
+                   stdin=subprocess.DEVNULL, capture_output=True)
+    for part in ("document.bin", "document.idx", "document_prompt.bin", "document_prompt.idx"):
+        same = Path(f"work/q_text_{part}").read_bytes() == Path(f"work/r_text_{part}").read_bytes()
+        check(same, f"three ranks write the {part} that one writes")
+    short = ("data.train=[work/q_text_document]", "run.steps=4", "data.eval_every=2", "data.mask_prompt=true")
+    run(1, "prompts", *short, "schedule.micro_batch=8")
+    for name, ranks, key in (("data", 2, "schedule.micro_batch=2"), ("tensor", 2, "parallel.tensor=2"),
+                             ("pipeline", 2, "parallel.pipeline=2")):
+        run(ranks, f"prompts-{name}", *short, key)
+        worst = difference(f"prompts-{name}", "prompts")
+        check(worst <= 1e-5, f"prompts: loss and gradient norm do not depend on the layout, {name} ({worst:.1e})")
+    run(1, "prompts-all", *short[:-1], "schedule.micro_batch=8")
+    apart = difference("prompts-all", "prompts")
+    check(apart > 1e-4, f"prompts count without data.mask_prompt ({apart:.1e})")
+    check([line["valid_loss"] for line in metrics("prompts") if "valid" in line] !=
+          [line["valid_loss"] for line in metrics("prompts-all") if "valid" in line], "in an evaluation too")
+    err = run(2, "prompts-none", "data.mask_prompt=true", code=66)
+    check("text_text_document_prompt.idx" in err and "--prompt-key" in err, "a set without lengths of prompts: 66")
 
 
 def documents():
@@ -106,6 +137,7 @@ def cut_in_use():
 
 prepare()
 masked()
+prompts()
 documents()
 valid_sets()
 blends()

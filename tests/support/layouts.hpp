@@ -28,6 +28,7 @@ namespace llmtrain {
 struct JobPart {
   std::int64_t first = 0;
   std::function<void(const MpiComm&members, Parts&parts)> begin, end;
+  std::shared_ptr<const Dataset> data = nullptr;  ///< instead of the job's own
 };
 
 /// A job in which decks run one after the other, each on its first ranks.
@@ -45,7 +46,7 @@ class LayoutJob {
   /// failure that only one rank knows of ends the job: the others would wait for it.
   LayoutNumbers run(const Deck& deck, int ranks, std::int64_t steps, std::int32_t masked = LoaderShape::no_token,
                     const JobPart& job_part = {}) {
-    const std::shared_ptr<const Dataset> data = dataset(deck);
+    const std::shared_ptr<const Dataset> data = job_part.data ? job_part.data : dataset(deck);
     world.barrier();  // a rank that has no part waits here, asleep, and not in split
     const MpiComm members = world.split(world.rank() < ranks ? 0 : -1, world.rank());
     if (!members) return {};

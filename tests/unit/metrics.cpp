@@ -32,6 +32,7 @@ StepRecord record_of(std::int64_t step) {
           .seconds = 0.5,
           .tokens_per_second = 16384,
           .mfu = 0.412,
+          .loader_stall = 0,
           .memory_bytes = 1 << 20,
           .valid = {}};
 }
@@ -55,10 +56,11 @@ std::string resumed(const std::string& before, std::int64_t step) {
 }  // namespace
 
 TEST_CASE("a line has the documented members") {
-  CHECK(metrics_line(record_of(12)) ==
-        R"({"schema": 1, "step": 12, "tokens": 98304, "loss": 0.30000000000000004, )"
-        R"("lr": 3e-04, "grad_norm": 1.25, "skipped": 2, )"
-        R"("timing": {"step_seconds": 0.5, "tokens_per_second": 16384, "mfu": 0.412, "memory": 1048576}})");
+  CHECK(
+      metrics_line(record_of(12)) ==
+      R"({"schema": 1, "step": 12, "tokens": 98304, "loss": 0.30000000000000004, )"
+      R"("lr": 3e-04, "grad_norm": 1.25, "skipped": 2, )"
+      R"("timing": {"step_seconds": 0.5, "tokens_per_second": 16384, "mfu": 0.412, "loader_stall": 0, "memory": 1048576}})");
 }
 
 TEST_CASE("evaluation adds the first set's loss and all of them by name") {

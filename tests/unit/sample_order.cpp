@@ -4,7 +4,9 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <memory>
+#include <span>
 
 #include "data_files.hpp"
 #include "llmtrain/data/numpy_random.hpp"
@@ -150,7 +152,7 @@ TEST_CASE("a sample is the stream's tokens, and neighbours share exactly one") {
   }
 }
 
-TEST_CASE("counts beyond 32 bits follow the formula") {
+TEST_CASE("counts beyond 32 bits follow the formula (B30, B31)") {
   // 1000 one-token documents, 2^31 samples of one token each, then more tokens than 2^33 in an epoch.
   const SamplePlan many = plan_samples(1000, 1, std::int64_t{1} << 31);
   CHECK(many.epochs == 2147484);
@@ -164,6 +166,12 @@ TEST_CASE("counts beyond 32 bits follow the formula") {
   CHECK(large.samples_before_last == (2 * epoch - 1) / 4096);
   CHECK_FALSE(large.separate_last_epoch);
   CHECK_FAILS(plan_samples(10, std::int64_t{1} << 40, std::int64_t{1} << 40), 78, "data.samples");
+  // More sequences than 2^32: shares of them, and their numbers in an index.
+  const std::int64_t sequences = std::int64_t{5} << 32;
+  const auto shares = split_ranges(parse_split("50,30,20"), sequences);
+  CHECK(shares[0].end == sequences / 2);
+  CHECK(shares[2].end == sequences);
+  CHECK(CompactIndex::entry_bytes(shares[2].end) == 8);
 }
 
 TEST_CASE("fewest epochs: one token decides") {
@@ -175,12 +183,10 @@ TEST_CASE("fewest epochs: one token decides") {
 }
 
 TEST_CASE("indices of 8-byte entries hold large numbers, of 4-byte entries the largest of theirs") {
-  CompactIndex wide(2, std::int64_t{1} << 32);
-  std::get<1>(wide.values)[1] = std::int64_t{1} << 32;
-  CHECK(wide[1] == std::int64_t{1} << 32);
-  CompactIndex narrow(1, 4294967295);
-  std::get<0>(narrow.values)[0] = 4294967295U;
-  CHECK(narrow[0] == 4294967295);
+  const std::array<std::int64_t, 2> wide{0, std::int64_t{1} << 32};
+  CHECK(CompactIndex(std::as_bytes(std::span(wide)).data(), 2, wide[1])[1] == wide[1]);
+  const std::array<std::uint32_t, 2> narrow{0, 4294967295U};
+  CHECK(CompactIndex(std::as_bytes(std::span(narrow)).data(), 2, narrow[1])[1] == 4294967295);
 }
 
 TEST_CASE("splits are cut as Megatron cuts them, ties to even") {

@@ -86,6 +86,20 @@ TEST_CASE("added tokens are cut out as they are written (B01, B03)") {
   CHECK(tokenizer->decode(plain) == "<|x|>");
 }
 
+TEST_CASE("half a character has its own bytes, so the bytes of all ids are the text's (B12)") {
+  const TestFolder folder;
+  JsonTokenizer made;
+  made.tokens = {byte_character(0xF0) + byte_character(0x9F)};  // half of an emoji
+  made.merges = {{byte_character(0xF0), byte_character(0x9F)}};
+  const auto tokenizer = tokenizer_of(folder, made);
+  const std::string text = "a\xF0\x9F\x98\x80\xF0\x9F\x99\x82 \xC3\xA9";
+  const Ids ids = ids_of(*tokenizer, text);
+  CHECK(std::count(ids.begin(), ids.end(), 256) == 2);
+  std::string joined;
+  for (const std::int32_t& id : ids) joined += tokenizer->decode(std::span(&id, 1));
+  CHECK(joined == text);
+}
+
 TEST_CASE("added tokens take white space along, or need to stand alone") {
   const TestFolder folder;
   JsonTokenizer json;

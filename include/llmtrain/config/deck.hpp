@@ -145,6 +145,7 @@ struct DataConfig {
   SampleOrder order = SampleOrder::megatron;
   bool document_mask = false;
   bool mask_eod = false;
+  bool mask_prompt = false;
   TokenizerConfig tokenizer;
   std::int64_t eval_every = 50;
   std::int64_t eval_batches = 8;

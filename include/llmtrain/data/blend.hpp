@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "llmtrain/data/dataset.hpp"
+#include "llmtrain/data/index_memory.hpp"
 #include "llmtrain/data/permutation.hpp"
 
 namespace llmtrain {
@@ -31,19 +32,28 @@ struct BlendPlace {
 /// first of these where several are.
 class BlendIndex {
  public:
-  /// `weights` are normalised here, as Megatron does once more. Two bytes a sample stay in memory.
+  /// `weights` are normalised here, as Megatron does once more. Two bytes a sample stay in `memory`, and are known when it
+  /// is built.
+  BlendIndex(std::span<const double> weights, std::int64_t size, std::shared_ptr<IndexMemory> memory);
+  /// In memory of its own.
   BlendIndex(std::span<const double> weights, std::int64_t size);
 
-  std::int64_t size() const { return static_cast<std::int64_t>(sets_.size()); }
+  std::int64_t size() const { return size_; }
   BlendPlace operator[](std::int64_t i) const;
   /// Samples drawn of each set.
-  std::span<const std::int64_t> drawn() const { return drawn_; }
+  std::span<const std::int64_t> drawn() const { return drawn_before(rows() - 1); }
 
  private:
-  std::size_t sets_in_all_;
-  std::vector<std::uint16_t> sets_;
-  std::vector<std::int64_t> marks_;  // drawn of each set before every 1024th sample
-  std::vector<std::int64_t> drawn_;
+  /// Of `drawn_before`: one for every 1024th sample, and one for the end.
+  std::int64_t rows() const;
+  std::span<const std::int64_t> drawn_before(std::int64_t row) const;
+  const std::uint16_t* sets() const;
+  void fill(std::byte* memory, std::span<const double> shares) const;
+
+  std::int64_t sets_in_all_;
+  std::int64_t size_;
+  std::shared_ptr<IndexMemory> memory_;
+  std::int64_t place_ = 0;  // in the memory: the rows, then the set of each sample
 };
 
 /// The order without an index: a permutation of all samples of all sets, `drawn` of each.
@@ -69,7 +79,7 @@ class BlendedDataset final : public Dataset {
   std::int64_t samples() const override;
   std::int64_t seq_len() const override { return sets_.front()->seq_len(); }
   using Dataset::sample;
-  void sample(std::int64_t index, std::span<std::int32_t> out, std::span<std::int32_t> starts) const override;
+  void sample(std::int64_t index, std::span<std::int32_t> out, const SampleMarks& marks) const override;
   std::vector<SamplePiece> pieces(std::int64_t index) const override;
   std::string fingerprint() const override;
 

@@ -34,7 +34,7 @@ class IndexedDatasetWriter {
   void append(const IndexedDataset& other);
 
   /// Completes the contents of both files. Throws Error(io_error).
-  void finish();
+  void finish(Lasts lasts = Lasts::yes);
   /// The .bin and the .idx file, in the order in which they are to be published.
   std::array<OutputFile*, 2> files() { return {&tokens_, &index_}; }
   TokenType type() const { return type_; }

@@ -33,7 +33,7 @@ struct MicroBatch {
   std::span<const std::int32_t> targets;    ///< the token after each
   std::span<const std::int32_t> positions;  ///< 0 to seq_len - 1 in every sequence; with a document mask, in a document
   std::span<const std::int32_t> order;      ///< the stable permutation that sorts `tokens` by id
-  std::span<const float> weights;           ///< of each target in the loss: 1, or 0 where the token is the masked one
+  std::span<const float> weights;  ///< of each target in the loss: 1, or 0 after the masked token and in prompts
   /// Place in its sequence of the first token of each token's document; empty: no document mask.
   std::span<const std::int32_t> starts;
   std::int64_t step = 0;
@@ -47,8 +47,11 @@ class Loader {
  public:
   Loader(std::shared_ptr<const Dataset> dataset, LoaderShape shape);
 
-  /// The views stay valid until the second load after this one. Allocates nothing. Throws Error(bad_input) naming the data
-  /// set, sequence, token and id for an id outside the vocabulary, or if the files were changed while in use.
+  static constexpr int buffers = 3;
+
+  /// Micro-batches beyond those of the step are the next steps'. The views stay valid for `buffers` - 1 more
+  /// loads. Allocates nothing. Throws Error(bad_input) naming the data set, sequence, token and id for an id
+  /// outside the vocabulary, or if the files were changed while in use.
   MicroBatch load(std::int64_t step, std::int64_t micro);
 
   std::int64_t samples() const { return dataset_->samples(); }
@@ -67,7 +70,7 @@ class Loader {
 
   std::shared_ptr<const Dataset> dataset_;
   LoaderShape shape_;
-  std::array<Buffer, 2> buffers_;
+  std::array<Buffer, buffers> buffers_;
   std::size_t current_ = 0;
   std::vector<std::int32_t> row_;     // [seq_len + 1]
   std::vector<std::int32_t> places_;  // [vocab], of the counting sort

@@ -12,6 +12,9 @@
 
 namespace llmtrain {
 
+/// Whether a file is to be there after a power cut.
+enum class Lasts { yes, no };
+
 /// A file being written under a temporary name beside `path`; destroyed unpublished, it leaves nothing.
 class OutputFile {
  public:
@@ -30,7 +33,7 @@ class OutputFile {
   void flush();
   void write_at(std::int64_t offset, std::span<const std::byte> bytes);  ///< over bytes that were appended
   void read_at(std::int64_t offset, std::span<std::byte> out);           ///< of bytes that were appended
-  void finish();                                                         ///< flush, fsync and close
+  void finish(Lasts lasts = Lasts::yes);                                 ///< flush, fsync if it is to last, and close
 
  private:
   friend void publish(std::span<OutputFile* const> files);

@@ -12,8 +12,10 @@ namespace llmtrain {
 /// Settings and counts of one preprocessed set.
 struct Sidecar {
   std::vector<std::string> inputs;
-  std::string key;        ///< of the text in each line
-  std::string tokenizer;  ///< its digest
+  std::string key;                     ///< of the text in each line
+  std::string prompt_key;              ///< of what stands before it; empty: nothing
+  std::string special_tokens = "ids";  ///< what became of those written in the text
+  std::string tokenizer;               ///< its digest
   std::int64_t vocab = 0;
   std::int64_t eod = -1;           ///< appended to each document that is not empty; -1: none
   std::string bad_text = "error";  ///< what became of lines that are not Unicode

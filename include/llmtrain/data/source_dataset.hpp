@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "llmtrain/data/dataset.hpp"
+#include "llmtrain/data/prompt_lengths.hpp"
 #include "llmtrain/data/sample_index.hpp"
 #include "llmtrain/data/shuffled_order.hpp"
 
@@ -16,7 +17,9 @@ class SourceDataset final : public Dataset {
  public:
   using Order = std::variant<SampleIndex, ShuffledOrder>;
 
-  SourceDataset(std::shared_ptr<const IndexedDataset> source, std::int64_t seq_len, Order order);
+  /// Without `prompts` every target has its weight.
+  SourceDataset(std::shared_ptr<const IndexedDataset> source, std::int64_t seq_len, Order order,
+                std::shared_ptr<const PromptLengths> prompts = nullptr);
   /// In Megatron's order; see SampleIndex.
   SourceDataset(std::shared_ptr<const IndexedDataset> source, SequenceRange range, std::int64_t seq_len,
                 std::int64_t requested, std::int64_t seed);
@@ -24,9 +27,9 @@ class SourceDataset final : public Dataset {
   std::int64_t samples() const override;
   std::int64_t seq_len() const override { return seq_len_; }
   using Dataset::sample;
-  void sample(std::int64_t index, std::span<std::int32_t> out, std::span<std::int32_t> starts) const override;
+  void sample(std::int64_t index, std::span<std::int32_t> out, const SampleMarks& marks) const override;
   std::vector<SamplePiece> pieces(std::int64_t index) const override;
-  std::string fingerprint() const override { return source_->fingerprint(); }
+  std::string fingerprint() const override;
 
   const IndexedDataset& source() const { return *source_; }
   const Order& order() const { return order_; }
@@ -41,6 +44,7 @@ class SourceDataset final : public Dataset {
   std::shared_ptr<const IndexedDataset> source_;
   std::int64_t seq_len_;
   Order order_;
+  std::shared_ptr<const PromptLengths> prompts_;
 };
 
 }  // namespace llmtrain

@@ -9,6 +9,7 @@
 
 #include "llmtrain/config/deck.hpp"
 #include "llmtrain/data/dataset.hpp"
+#include "llmtrain/data/index_memory.hpp"
 
 namespace llmtrain {
 
@@ -35,7 +36,9 @@ struct TrainingData {
 /// refused here; ids of other sets are checked as they are read. Throws Error(configuration) for what the deck asks
 /// wrongly, before any file is opened but for the tokenizer; Error(missing_input or
 /// bad_input) for files that cannot be used, among them a training set of fewer than seq_len + 1 tokens.
+/// Orders stand in `memory`, which the caller builds before samples are read; without one they are built here.
 TrainingData open_training_data(const DataConfig& data, const RunConfig& run, std::int64_t seq_len,
-                                std::int64_t global_batch, std::int64_t vocab, const std::string& tokenizer = {});
+                                std::int64_t global_batch, std::int64_t vocab, const std::string& tokenizer = {},
+                                std::shared_ptr<IndexMemory> memory = nullptr);
 
 }  // namespace llmtrain

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <span>
+#include <vector>
 
 #include "llmtrain/base/timer.hpp"
 #include "llmtrain/driver/parts.hpp"
@@ -17,6 +19,12 @@ void run_step(Parts& parts, const StepInputs& inputs, const LoadBatch& load, Tim
 
 /// Forward and backward of a step without update: accumulators hold the reduced gradient of the summed loss.
 void run_gradients(Parts& parts, const LoadBatch& load, Timers& timers);
+
+/// The micro-batches that `actions` load, in their order.
+std::vector<std::int64_t> load_order(std::span<const Action> actions);
+
+/// Forward passes of `micro_batches` micro-batches.
+std::vector<Action> evaluation_actions(const Parts& parts, std::int64_t micro_batches);
 
 /// Adds loss and tokens of `micro_batches` micro-batches over all ranks into parts.totals.
 void run_evaluation(Parts& parts, std::int64_t micro_batches, const LoadBatch& load);

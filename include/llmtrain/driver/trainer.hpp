@@ -4,15 +4,18 @@
 #pragma once
 
 #include "llmtrain/base/timer.hpp"
-#include "llmtrain/data/loader.hpp"
+#include "llmtrain/data/read_ahead.hpp"
 #include "llmtrain/driver/step.hpp"
 
 namespace llmtrain {
 
 class Trainer {
  public:
-  /// All arguments outlive the trainer.
+  /// All arguments outlive the trainer, and `train` is read by its thread alone.
   Trainer(Parts& parts, Loader& train, Timers& timers);
+
+  /// Reads the data of update `n` while other work is done.
+  void prepare(std::int64_t n) { train_.prepare(n); }
 
   /// Issues update `n` (1-based). Its numbers are ready when result() is called, best one step later.
   void step(std::int64_t n);
@@ -20,17 +23,19 @@ class Trainer {
   StepScalars result();
   /// Mean loss over the first data.eval_batches global batches of `valid`; always the same ones.
   double evaluate(Loader& valid);
+  /// Seconds that steps waited for data, in all.
+  double stalled_seconds() const { return train_.stalled_seconds(); }
   /// What update `n` is given.
   StepInputs inputs(std::int64_t n) const;
   /// Forward, backward and reduction of step `n`'s data without update; returns the totals over all ranks.
   StepTotals gradients(std::int64_t n);
 
  private:
-  void upload(const MicroBatch& micro_batch, const Batch& batch);
+  void load(ReadAhead& from, std::int64_t step, std::int64_t micro, const Batch& batch);
   StepTotals read_totals();
 
   Parts& parts_;
-  Loader& train_;
+  ReadAhead train_;
   Timers& timers_;
   std::array<double, step_scalars_size> scalars_{};
 };

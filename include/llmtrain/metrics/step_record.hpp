@@ -24,8 +24,9 @@ struct StepRecord {
   std::int64_t skipped = 0;                 ///< updates skipped as non-finite since step 1, this one included
   double seconds = not_measured;            ///< wall clock of the training step; no evaluation, no checkpoint
   double tokens_per_second = not_measured;  ///< all ranks together
-  double mfu = not_measured;      ///< fraction by convention A (metrics/flops.hpp); NaN where no peak is known
-  std::int64_t memory_bytes = 0;  ///< most of any rank: device memory, or the process's on the CPU
+  double mfu = not_measured;           ///< fraction by convention A (metrics/flops.hpp); NaN where no peak is known
+  double loader_stall = not_measured;  ///< seconds of the step in which this rank waited for data
+  std::int64_t memory_bytes = 0;       ///< most of any rank: device memory, or the process's on the CPU
   /// Validation loss by set name on evaluation steps, in the deck's order; else empty.
   std::vector<std::pair<std::string, double>> valid;
 };

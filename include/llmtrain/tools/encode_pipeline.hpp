@@ -23,16 +23,19 @@ namespace llmtrain {
 /// How lines become tokens.
 struct EncodeSettings {
   std::vector<std::string> keys;
+  std::string prompt_key = {};  ///< whose text stands before each key's; empty: none
   BadText bad_text = BadText::error;
   std::int64_t max_line_bytes = 0;
   const Tokenizer* tokenizer = nullptr;
-  std::int32_t eod = -1;  ///< appended to each document that is not empty; -1: none
+  bool plain_text = false;  ///< special tokens written in the text are text
+  std::int32_t eod = -1;    ///< appended to each document that is not empty; -1: none
 };
 
 /// One key's documents of a block, back to back.
 struct EncodedKey {
   std::vector<std::int32_t> tokens;
   std::vector<std::int64_t> lengths;  ///< of each document; 0: an empty one
+  std::vector<std::int32_t> prompts;  ///< tokens of each document's prompt; only with a prompt key
   std::int64_t text_bytes = 0;
   std::int64_t repeated = 0;  ///< lines in which the key stood more than once
 };
@@ -45,7 +48,10 @@ struct EncodedBlock {
   std::int64_t skipped = 0;     ///< lines left out for bad text
 };
 
-/// Reads lines of `block` with `reader`. Throws Error(bad_input) naming file, line and byte.
+/// The keys that lines are read for: those of the texts, then the prompt's if there is one.
+std::vector<std::string> keys_to_read(const EncodeSettings& settings);
+
+/// Reads lines of `block` with `reader`, made for keys_to_read(). Throws Error(bad_input) naming file, line and byte.
 EncodedBlock encode_block(const LineBlock& block, KeyReader& reader, const EncodeSettings& settings);
 
 /// Memory is bounded: reading waits while blocks of some MiB wait to be taken.

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Checks and reads of prompt lengths.
+#include "llmtrain/data/prompt_lengths.hpp"
+
+#include <filesystem>
+#include <span>
+
+#include "llmtrain/base/error.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+/// The prefix, if there is such a set.
+std::string existing(const std::string& prefix) {
+  require(std::filesystem::exists(prefix + ".idx"), ExitCode::missing_input,
+          "cannot open {}.idx, the lengths of prompts: write the set with preprocess --prompt-key, or leave "
+          "data.mask_prompt false",
+          prefix);
+  return prefix;
+}
+
+}  // namespace
+
+PromptLengths::PromptLengths(const IndexedDataset& set) : set_(set), lengths_(existing(prompts_of(set.prefix()))) {
+  bool fits = lengths_.sequences() == set.sequences();
+  for (std::int64_t i = 0; fits && i < set.sequences(); ++i) fits = lengths_.length(i) == 1;
+  require(fits, ExitCode::bad_input,
+          "{}: is not one number for each of the {} sequences of {}; the sets do not belong together: write both again",
+          lengths_.prefix(), set.sequences(), set.prefix());
+}
+
+std::int64_t PromptLengths::operator[](std::int64_t sequence) const {
+  std::int32_t tokens = 0;
+  lengths_.read(sequence, 0, std::span(&tokens, 1));
+  require(tokens >= 0 && tokens <= set_.length(sequence), ExitCode::bad_input,
+          "{}: sequence {} has a prompt of {} tokens, but {} in all; the sets do not belong together: write both again",
+          lengths_.prefix(), sequence, tokens, set_.length(sequence));
+  return tokens;
+}
+
+}  // namespace llmtrain
