@@ -19,6 +19,7 @@
 #include "llmtrain/base/error.hpp"
 
 #include "llmtrain/config/read.hpp"
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/driver/step.hpp"
 #include "llmtrain/metrics/flops.hpp"

@@ -57,7 +57,7 @@ Event Communicator::Batch::submit() {
   const Event done = communicator_.do_submit(ops, ready_);
   if (OpObserver* observer = communicator_.device_.observer()) {
     std::vector<CollectiveNote> notes;
-    for (const Op& op : ops) notes.push_back({name_of(op.kind), op.destination, op.source});
+    for (const Op& op : ops) notes.push_back({name_of(op.kind), op.destination, op.source, op.peer, op.reduce});
     observer->on_batch({&communicator_.group_, notes, ready_, done});
   }
   return done;

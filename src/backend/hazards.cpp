@@ -24,6 +24,51 @@ std::pair<std::uintptr_t, std::uintptr_t> bytes_of(const Tensor& tensor) {
 
 }  // namespace
 
+void LeaseBook::take(std::uintptr_t begin, std::uintptr_t end) {
+  auto at = returned_.upper_bound(begin);
+  if (at != returned_.begin()) --at;
+  while (at != returned_.end() && at->second.begin < end) {
+    const Bytes old = at->second;
+    if (old.end <= begin) {
+      ++at;
+      continue;
+    }
+    at = returned_.erase(at);
+    if (old.begin < begin) returned_.insert({old.begin, {old.begin, begin, old.name}});
+    if (old.end > end) at = returned_.insert({end, {end, old.end, old.name}}).first;
+  }
+}
+
+void LeaseBook::note(const LeaseNote& note) {
+  if (note.kind == LeaseNote::Kind::all_over) {
+    lent_.clear();
+    returned_.clear();
+    return;
+  }
+  for (const Tensor& tensor : note.tensors) {
+    const auto [begin, end] = bytes_of(tensor);
+    if (begin == end) continue;
+    take(begin, end);
+    if (note.kind == LeaseNote::Kind::begins) {
+      lent_.push_back({begin, end, note.name});
+      continue;
+    }
+    const auto mine = std::find_if(lent_.begin(), lent_.end(), [&](const Bytes& b) { return b.begin == begin; });
+    if (mine != lent_.end()) lent_.erase(mine);
+    const bool other = std::any_of(lent_.begin(), lent_.end(), [&](const Bytes& b) { return b.begin == begin; });
+    if (!other) returned_[begin] = {begin, end, note.name};  // two leases may hold the same
+  }
+}
+
+const char* LeaseBook::given_back(const Tensor& tensor) const {
+  const auto [begin, end] = bytes_of(tensor);
+  if (begin == end || returned_.empty()) return nullptr;
+  const auto after = returned_.lower_bound(end);
+  if (after == returned_.begin()) return nullptr;
+  const Bytes& last = std::prev(after)->second;
+  return last.end > begin ? last.name : nullptr;
+}
+
 bool debug_checks() {
   const char* setting = std::getenv("LLMTRAIN_CHECK_IN_FLIGHT");
   if (setting != nullptr) return std::strcmp(setting, "0") != 0;
@@ -67,6 +112,9 @@ HazardChecker::Access HazardChecker::begin(const char* name, int thread) {
 
 void HazardChecker::on_operation(const OpNote& note) {
   const Access access = begin(note.name, thread_of(note.stream));
+  for (const std::span<const Tensor> operands : {note.reads, note.writes}) {
+    for (const Tensor& tensor : operands) require_lease(access, tensor);
+  }
   for (const Tensor& tensor : note.reads) read(access, tensor);
   for (const Tensor& tensor : note.writes) write(access, tensor);
 }
@@ -165,6 +213,14 @@ void HazardChecker::write(const Access& access, const Tensor& tensor) {
   }
   ranges_.erase(std::next(first), last);
   first->second = {end, access, {}};
+}
+
+void HazardChecker::require_lease(const Access& access, const Tensor& tensor) const {
+  const char* const name = leases_.given_back(tensor);
+  if (name == nullptr) return;
+  fail(ExitCode::internal,
+       "hazard: {} touches {} after the lease of {}; please report this with the deck and the command",
+       describe(access), namer_ ? namer_(tensor.data) : fmt::format("memory at {}", tensor.data), name);
 }
 
 void HazardChecker::require_order(const Access& earlier, const char* what, const Access& later, const char* how,

@@ -43,6 +43,8 @@ constexpr std::array numbers{
     Number{"attention_forward.fp64", [](Hardware& h) -> double& { return h.attention_forward.rate.fp64; }, ""},
     Number{"attention_forward.half", [](Hardware& h) -> double& { return h.attention_forward.half; },
            "tokens of a sequence at half that rate"},
+    Number{"attention_forward.head", [](Hardware& h) -> double& { return h.attention_forward.head; },
+           "head_dim with half that rate, for softmax costs what it costs"},
     Number{"attention_forward.full_head", [](Hardware& h) -> double& { return h.attention_forward.full_head; },
            "smaller heads have rate x sqrt(head_dim / full_head)"},
     Number{"attention_backward.bf16", [](Hardware& h) -> double& { return h.attention_backward.rate.bf16; },
@@ -50,6 +52,7 @@ constexpr std::array numbers{
     Number{"attention_backward.fp32", [](Hardware& h) -> double& { return h.attention_backward.rate.fp32; }, ""},
     Number{"attention_backward.fp64", [](Hardware& h) -> double& { return h.attention_backward.rate.fp64; }, ""},
     Number{"attention_backward.half", [](Hardware& h) -> double& { return h.attention_backward.half; }, ""},
+    Number{"attention_backward.head", [](Hardware& h) -> double& { return h.attention_backward.head; }, ""},
     Number{"attention_backward.full_head", [](Hardware& h) -> double& { return h.attention_backward.full_head; }, ""},
     Number{"bandwidth", [](Hardware& h) -> double& { return h.bandwidth; }, "byte/s of the device's memory"},
     Number{"launch", [](Hardware& h) -> double& { return h.launch; }, "seconds that every operation takes besides"},
@@ -121,10 +124,28 @@ bool is_group_of_numbers(std::string_view path) {
                      [&](const Number& n) { return n.path.starts_with(std::string(path) + "."); });
 }
 
+/// Names the built-in values that a file starts from.
+constexpr std::string_view base_key = "base";
+
 class HardwareReader {
  public:
   explicit HardwareReader(Findings& findings) : findings_(findings) {}
   Hardware hardware;
+
+  /// The built-in values that the file starts from, if it names some.
+  void read_base(const Node& map) {
+    for (std::size_t i = 0; i < map.items.size(); ++i) {
+      if (map.keys[i].text != base_key) continue;
+      const std::string& name = map.items[i].text;
+      const std::vector<std::string> names = hardware_names();
+      if (std::find(names.begin(), names.end(), name) != names.end()) {
+        hardware = find_hardware(name);
+      } else {
+        findings_.add(fmt::format("{}: base: no hardware is called '{}'{}", map.items[i].place.text(), name,
+                                  did_you_mean(nearest(name, names))));
+      }
+    }
+  }
 
   void read(const Node& map, const std::string& prefix) {
     for (std::size_t i = 0; i < map.items.size(); ++i) {
@@ -156,6 +177,7 @@ class HardwareReader {
   }
 
   void read_word(const Node& key, const Node& value, const std::string& path) {
+    if (path == base_key) return;  // read before
     if (path == "name" || path == "source") {
       (path == "name" ? hardware.name : hardware.source) = value.text;
     } else if (path == "gpu" && (value.text == "true" || value.text == "false")) {
@@ -166,7 +188,7 @@ class HardwareReader {
       findings_.add(
           fmt::format("{}: {}: {} '{}' does not fit", value.place.text(), path, value.kind_name(), value.text));
     } else {
-      std::vector<std::string> known{"name", "source", "gpu", "ranks_a_node", "efficiency"};
+      std::vector<std::string> known{"name", "source", "base", "gpu", "ranks_a_node", "efficiency"};
       for (const Number& number : numbers) known.emplace_back(number.path);
       findings_.add(fmt::format("{}: unknown key '{}'{}", key.place.text(), path, did_you_mean(nearest(path, known))));
     }
@@ -179,7 +201,10 @@ Hardware parse_hardware(std::string_view text, const std::string& source) {
   Findings findings;
   const Node tree = parse_tree(text, source, false, findings);
   HardwareReader reader(findings);
-  if (tree.kind == Node::Kind::map) reader.read(tree, "");
+  if (tree.kind == Node::Kind::map) {
+    reader.read_base(tree);
+    reader.read(tree, "");
+  }
   Hardware& h = reader.hardware;
   const std::pair<std::string_view, double> needed[] = {
       {"gemm.bf16 or fp32", std::max(h.gemm.rate.bf16, h.gemm.rate.fp32)},

@@ -7,9 +7,7 @@
 #include "llmtrain/base/agree.hpp"
 #include "llmtrain/checkpoint/h5_writer.hpp"
 #include "llmtrain/data/loader.hpp"
-#include "llmtrain/driver/gather.hpp"
-#include "llmtrain/driver/step.hpp"
-#include "llmtrain/driver/trainer.hpp"
+#include "llmtrain/driver/layout_run.hpp"
 
 namespace llmtrain {
 
@@ -61,33 +59,16 @@ void write_batches(DumpFile& file, const Launch& launch, std::int64_t steps) {
 }  // namespace
 
 void dump_steps(Launch& launch, std::int64_t steps, const std::string& path) {
-  const MpiComm& world = launch.place.world;
-  const Measured measured = measure(launch.deck, launch.place.topology, launch.place.rank, launch.device->kind());
-  Parts parts(launch.deck, launch.place, *launch.device, measured.scratch_bytes);
-  const std::unique_ptr<Loader> loader = make_loader(launch, launch.data.train);
-  Timers timers;
-  Trainer trainer(parts, *loader, timers);
-  parts.params.initialise(parts.kernels, parts.stream, static_cast<std::uint64_t>(launch.deck.run.seed));
-
-  DumpFile file(world, path);
+  DumpFile file(launch.place.world, path);
   write_batches(file, launch, steps);
-  visit_weights(parts, write_into(file, "/initial"));
-  const StepTotals totals = trainer.gradients(1);
-  visit_gradients(parts, 1.0 / totals.tokens, write_into(file, "/gradients"));
-  std::vector<double> loss, norm, lr;
-  for (std::int64_t n = 1; n <= steps; ++n) {
-    trainer.step(n);
-    const StepScalars scalars = trainer.result();
-    loss.push_back(scalars.loss);
-    norm.push_back(scalars.gradient_norm);
-    lr.push_back(scalars.lr);
-  }
-  visit_weights(parts, write_into(file, "/parameters"));
+  const LayoutRun run{launch.deck, launch.place, *launch.device, launch.data.train, launch.masked_token()};
+  const StepNumbers numbers = run_steps(
+      run, steps, {write_into(file, "/initial"), write_into(file, "/gradients"), write_into(file, "/parameters")});
   const std::array shape{steps};
   file.write([&](H5Writer& h5) {
-    h5.write<double>("/loss", shape, loss);
-    h5.write<double>("/grad_norm", shape, norm);
-    h5.write<double>("/lr", shape, lr);
+    h5.write<double>("/loss", shape, numbers.loss);
+    h5.write<double>("/grad_norm", shape, numbers.gradient_norm);
+    h5.write<double>("/lr", shape, numbers.lr);
     h5.close();
   });
 }

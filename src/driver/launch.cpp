@@ -40,9 +40,10 @@ std::unique_ptr<Device> make_device(const RunConfig& run, const MpiComm& world) 
   const DeviceKind kind = device_kind(run.device, world);
   const MpiComm node = world.split_by_node();
   std::unique_ptr<Device> device;
+  const int threads = thread_count(run.threads, node);
   agree(world, [&] {
     device = kind == DeviceKind::cuda ? make_cuda_device({node.rank(), node.size(), run.share_gpu, run.deterministic})
-                                      : make_cpu_device(thread_count(run.threads, node.size()));
+                                      : make_cpu_device(threads);
   });
   return device;
 }

@@ -3,7 +3,7 @@
 #include "llmtrain/driver/layout_run.hpp"
 
 #include "llmtrain/base/digest.hpp"
-#include "llmtrain/driver/gather.hpp"
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/launch.hpp"
 #include "llmtrain/driver/micro_batches.hpp"
 #include "llmtrain/driver/trainer.hpp"
@@ -30,12 +30,11 @@ std::string layout_text(const Deck& deck, const Topology& topology) {
   return text;
 }
 
-LayoutNumbers run_layout(const LayoutRun& run, std::int64_t steps) {
+StepNumbers run_steps(const LayoutRun& run, std::int64_t steps, const SectionVisitors& visit) {
   Deck deck = run.deck;
   deck.data.eval_batches = 1;
   const Place& place = run.place;
-  const Measured measured = measure(deck, place.topology, place.rank, run.device.kind());
-  Parts parts(deck, place, run.device, measured.scratch_bytes);
+  Parts parts(deck, place, run.device, measure(deck, place.topology, place.rank, run.device.kind()).scratch_bytes);
   const std::unique_ptr<Loader> loader = make_loader(deck, place, run.data, run.masked_token);
   Timers timers;
   Trainer trainer(parts, *loader, timers);
@@ -44,22 +43,11 @@ LayoutNumbers run_layout(const LayoutRun& run, std::int64_t steps) {
   } else {
     parts.params.initialise(parts.kernels, parts.stream, static_cast<std::uint64_t>(deck.run.seed));
   }
-
-  LayoutNumbers numbers;
-  numbers.layout = layout_text(deck, place.topology);
-  numbers.compute = deck.precision.compute;
-  numbers.adam_eps = deck.optimizer.eps;
-  const auto keep_in = [&](std::vector<SectionValues>& sections) {
-    return [&](const Section& section, std::span<const double> values) {
-      if (place.rank == 0) sections.push_back({section.name, {values.begin(), values.end()}});
-    };
-  };
-  visit_weights(parts, [&](const Section&, std::span<const double> values) {
-    numbers.initial.push_back(digest_of(values.data(), values.size_bytes()));
-  });
+  visit_weights(parts, visit.initial);
   const std::int64_t first = run.part.first;
   const StepTotals totals = trainer.gradients(first + 1);
-  visit_gradients(parts, 1.0 / totals.tokens, keep_in(numbers.gradients));
+  visit_gradients(parts, 1.0 / totals.tokens, visit.gradients);
+  StepNumbers numbers;
   for (std::int64_t n = first + 1; n <= first + steps; ++n) {
     trainer.step(n);
     const StepScalars scalars = trainer.result();
@@ -67,9 +55,27 @@ LayoutNumbers run_layout(const LayoutRun& run, std::int64_t steps) {
     numbers.gradient_norm.push_back(scalars.gradient_norm);
     numbers.lr.push_back(scalars.lr);
   }
-  visit_weights(parts, keep_in(numbers.parameters));
+  visit_weights(parts, visit.parameters);
   numbers.evaluation = trainer.evaluate(*make_loader(deck, place, run.data, run.masked_token));
   if (run.part.end) run.part.end(parts);
+  return numbers;
+}
+
+LayoutNumbers run_layout(const LayoutRun& run, std::int64_t steps) {
+  LayoutNumbers numbers;
+  numbers.layout = layout_text(run.deck, run.place.topology);
+  numbers.compute = run.deck.precision.compute;
+  numbers.adam_eps = run.deck.optimizer.eps;
+  const auto keep_in = [&](std::vector<SectionValues>& sections) {
+    return [&](const Section& section, std::span<const double> values) {
+      if (run.place.rank == 0) sections.push_back({section.name, {values.begin(), values.end()}});
+    };
+  };
+  const auto digest = [&](const Section&, std::span<const double> values) {
+    numbers.initial.push_back(digest_of(values.data(), values.size_bytes()));
+  };
+  static_cast<StepNumbers&>(numbers) =
+      run_steps(run, steps, {digest, keep_in(numbers.gradients), keep_in(numbers.parameters)});
   return numbers;
 }
 

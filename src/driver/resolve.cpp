@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <vector>
 
 namespace llmtrain {
 
@@ -22,14 +23,29 @@ Deck resolve(const Deck& deck, std::int64_t tokenizer_vocab, DeviceKind device) 
   return out;
 }
 
-int thread_count(int wanted, int local_ranks) {
+int share_of_cores(std::span<const std::string> allowed, int own) {
+  const std::string& mine = allowed[static_cast<std::size_t>(own)];
+  double share = 0;
+  for (std::size_t core = 0; core < mine.size(); ++core) {
+    if (mine[core] != '1') continue;
+    const auto here = [core](const std::string& cores) { return core < cores.size() && cores[core] == '1'; };
+    share += 1.0 / static_cast<double>(std::ranges::count_if(allowed, here));
+  }
+  return std::max(static_cast<int>(share + 1e-6), 1);  // thirds add up
+}
+
+int thread_count(int wanted, const MpiComm& node) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(0, sizeof set, &set);
+  std::string cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) cores += CPU_ISSET(core, &set) ? '1' : '0';
+  const std::vector<std::string> allowed = node ? node.all_gather(cores) : std::vector<std::string>{cores};
   if (wanted > 0) return wanted;
   if (const char* given = std::getenv("OMP_NUM_THREADS"); given != nullptr && std::atoi(given) > 0) {
     return std::atoi(given);
   }
-  cpu_set_t allowed;
-  const int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-  return std::max(cores / local_ranks, 1);
+  return share_of_cores(allowed, node ? node.rank() : 0);
 }
 
 }  // namespace llmtrain

@@ -2,8 +2,6 @@
 /// The step reads as its description; timer ranges carry the same names.
 #include "llmtrain/driver/step.hpp"
 
-#include <algorithm>
-
 #include "llmtrain/driver/step_phases.hpp"
 
 namespace llmtrain {
@@ -107,27 +105,6 @@ void run_evaluation(Parts& parts, std::int64_t micro_batches, const LoadBatch& l
     parts.stage(action).evaluate(ctx, parts.batch(action), ends, parts.params, parts.totals);
   }
   reduce_totals(parts);
-}
-
-Measured measure(const Deck& resolved, const Topology& topology, int rank, DeviceKind target) {
-  Measured measured;
-  const Place place{topology, rank, MpiComm{}};
-  const std::unique_ptr<Device> device = make_trace_device(target);
-  Parts parts(resolved, place, *device, 0);
-  HazardChecker hazards([&](const void* address) { return parts.arena.at(address); });
-  Observers both{&measured.trace, &hazards};
-  const auto step = [&](OpObserver& observer) {
-    device->set_observer(&observer);
-    Timers timers;
-    run_step(
-        parts, StepInputs{}, [](std::int64_t, const Batch&) {}, timers);
-    device->set_observer(nullptr);
-  };
-  step(both);
-  step(hazards);  // what a step leaves in flight meets the next one
-  measured.scratch_bytes = std::max<std::int64_t>(parts.scratch->high_water(), 1);
-  measured.plan = Parts(resolved, place, *device, measured.scratch_bytes).plan;
-  return measured;
 }
 
 }  // namespace llmtrain

@@ -6,6 +6,7 @@
 
 #include "bucket_batch.hpp"
 #include "lease_buffer.hpp"
+#include "lease_notes.hpp"
 #include "llmtrain/backend/kernels.hpp"
 #include "llmtrain/parallel/stores.hpp"
 
@@ -68,6 +69,11 @@ Tensor GradStore::buffer(int use, std::size_t storage_of_lease) const {
                          [&](int storage) { return is_buffered(use, storage); });
 }
 
+Tensor GradStore::lent(int use, std::size_t storage_of_lease) const {
+  const int storage = shape_.storages_of(opens_[static_cast<std::size_t>(use)])[storage_of_lease];
+  return shape_.keeps_whole_gradient(storage) ? flat(storage) : buffer(use, storage_of_lease);
+}
+
 std::span<const Gradient> GradStore::open(int lease) {
   ++use_;
   LLMTRAIN_CHECK(use_ < static_cast<int>(opens_.size()) && opens_[static_cast<std::size_t>(use_)] == lease);
@@ -76,14 +82,15 @@ std::span<const Gradient> GradStore::open(int lease) {
   const std::vector<int>& storages = shape_.storages_of(lease);
   for (std::size_t i = 0; i < storages.size(); ++i) {
     const int storage = storages[i];
+    const Tensor whole = lent(use_, i);
+    note_lease(stream_, LeaseNote::Kind::begins, shape_.lease_name(lease), std::span(&whole, 1));
     if (shape_.keeps_whole_gradient(storage)) {
       const auto at = static_cast<std::size_t>(storage);
       const Write write = touched_[at] ? Write::accumulate : Write::overwrite;
-      opened_.push_back({shape_.shaped(storage, flat(storage)), write});
+      opened_.push_back({shape_.shaped(storage, whole), write});
       touched_[at] = true;
       continue;
     }
-    const Tensor whole = buffer(use_, i);
     const std::int64_t used = shape_.layout(storage).numel(), padding = whole.numel() - used;
     if (padding > 0) stream_.device->kernels().fill(stream_, whole.flat(used, padding), 0.0);
     opened_.push_back({shape_.shaped(storage, whole), Write::overwrite});
@@ -94,6 +101,10 @@ std::span<const Gradient> GradStore::open(int lease) {
 void GradStore::commit(int lease, Stream stream) {
   LLMTRAIN_CHECK(use_ >= 0 && opens_[static_cast<std::size_t>(use_)] == lease);
   const std::vector<int>& storages = shape_.storages_of(lease);
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    const Tensor whole = lent(use_, i);
+    note_lease(stream, LeaseNote::Kind::ends, shape_.lease_name(lease), std::span(&whole, 1));
+  }
   const bool leaves = std::any_of(storages.begin(), storages.end(), [&](int storage) {
     return is_last(use_, storage) || !shape_.keeps_whole_gradient(storage);
   });
@@ -101,6 +112,7 @@ void GradStore::commit(int lease, Stream stream) {
   for (std::size_t i = 0; i < storages.size(); ++i) {
     const int storage = storages[i];
     if (!shape_.keeps_whole_gradient(storage) || !is_buffered(use_, storage)) continue;
+    const OwnLease own(stream, shape_.lease_name(lease), {buffer(use_, i), flat(storage)});
     stream.device->kernels().convert(stream, buffer(use_, i), flat(storage));
   }
   if (shape_.zero == 0) {
@@ -174,6 +186,7 @@ void GradStore::settle(int use, Stream stream) {
       const Flight& flight = flights_.front();
       if (!flight.received) continue;
       const Tensor sum = updated(flight.storage);
+      const OwnLease own(stream, shape_.lease_name(opens_[static_cast<std::size_t>(landed)]), {sum, flight.received});
       if (flight.write == Write::overwrite) {
         kernels.convert(stream, sum, flight.received);
       } else {
@@ -188,6 +201,7 @@ void GradStore::settle(int use, Stream stream) {
 void GradStore::finish(Stream stream) {
   LLMTRAIN_CHECK(use_ + 1 == static_cast<int>(opens_.size()));
   settle(std::numeric_limits<int>::max(), stream);
+  note_lease(stream, LeaseNote::Kind::all_over);
   stream.wait(reduced_);
   stream.wait(replicas_summed_);
   reduced_ = replicas_summed_ = {};

@@ -10,10 +10,10 @@ namespace llmtrain {
 template <class IsIn>
 std::int64_t lease_buffer_bytes(const StoreShape& shape, int lease, DType dtype, IsIn&& is_in,
                                 std::size_t count = SIZE_MAX) {
-  const std::vector<int>& storages = shape.storages_of(lease);
+  const std::span storages(shape.storages_of(lease));
   std::int64_t elements = 0;
-  for (std::size_t i = 0; i < std::min(count, storages.size()); ++i) {
-    if (is_in(storages[i])) elements += shape.layout(storages[i]).padded;
+  for (const int storage : storages.first(std::min(count, storages.size()))) {
+    if (is_in(storage)) elements += shape.layout(storage).padded;
   }
   return elements * size_of(dtype);
 }

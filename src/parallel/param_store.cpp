@@ -4,6 +4,7 @@
 
 #include "bucket_batch.hpp"
 #include "lease_buffer.hpp"
+#include "lease_notes.hpp"
 #include "llmtrain/parallel/stores.hpp"
 #include "llmtrain/params/initialise.hpp"
 
@@ -131,6 +132,7 @@ std::span<const Tensor> ParamStore::acquire(int lease, Stream stream) {
   acquired_.clear();
   if (shard_ == nullptr) {
     for (const int storage : storages) acquired_.push_back(shape_.shaped(storage, whole(storage)));
+    note_lease(stream, LeaseNote::Kind::begins, shape_.lease_name(lease), acquired_);
     return acquired_;
   }
   LLMTRAIN_CHECK(pass_ != nullptr);
@@ -145,10 +147,12 @@ std::span<const Tensor> ParamStore::acquire(int lease, Stream stream) {
   for (std::size_t i = 0; i < storages.size(); ++i) {
     acquired_.push_back(shape_.shaped(storages[i], weights(stay_, i)));
   }
+  note_lease(stream, LeaseNote::Kind::begins, shape_.lease_name(lease), acquired_);
   return acquired_;
 }
 
-void ParamStore::release(int, Stream stream) {
+void ParamStore::release(int lease, Stream stream) {
+  note_lease(stream, LeaseNote::Kind::ends, shape_.lease_name(lease), acquired_);
   if (shard_ == nullptr) return;
   LLMTRAIN_CHECK(uses_left_ > 0);
   if (--uses_left_ == 0 && pass_->ring.bytes > 0) released_[static_cast<std::size_t>(stay_)] = stream.record();
@@ -179,6 +183,7 @@ Tensor ParamStore::own_chunk(int storage) const {
 }
 
 void ParamStore::initialise(Kernels& kernels, Stream stream, std::uint64_t seed) {
+  note_lease(stream, LeaseNote::Kind::all_over);
   for (int i = 0; i < shape_.storages(); ++i) {
     llmtrain::initialise(kernels, stream, master(i), shape_.spec(i), shape_.layout(i), shape_.updated_begin(i), seed);
   }
@@ -186,6 +191,7 @@ void ParamStore::initialise(Kernels& kernels, Stream stream, std::uint64_t seed)
 }
 
 void ParamStore::refresh(Kernels& kernels, Stream stream) {
+  note_lease(stream, LeaseNote::Kind::all_over);
   if (!master_.empty()) {
     for (int i = 0; i < shape_.storages(); ++i) kernels.convert(stream, published(i), master(i));
   }

@@ -12,20 +12,18 @@ StoreShape::StoreShape(const ParamTable& params, const StorePlace& where, const 
   for (const StorageSpec& storage : params.storages) {
     layouts.push_back(layout_of(storage, where.tensor_rank, where.tensor_size, where.shards));
   }
+  whole_gradients.assign(layouts.size(), zero < 2);
+  for (const LeaseSpec& lease : params.leases) {
+    if (std::find(policy.whole_gradients.begin(), policy.whole_gradients.end(), lease.name) ==
+        policy.whole_gradients.end()) {
+      continue;
+    }
+    for (const int storage : lease.storages) whole_gradients[static_cast<std::size_t>(storage)] = true;
+  }
 }
 
 bool StoreShape::keeps_whole_weights(int storage) const {
   return zero < 3 || layout(storage).numel() <= policy.persistence;
-}
-
-bool StoreShape::keeps_whole_gradient(int storage) const {
-  if (zero < 2) return true;
-  const auto contains = [](const auto& list, const auto& value) {
-    return std::find(list.begin(), list.end(), value) != list.end();
-  };
-  return std::any_of(table->leases.begin(), table->leases.end(), [&](const LeaseSpec& lease) {
-    return contains(policy.whole_gradients, lease.name) && contains(lease.storages, storage);
-  });
 }
 
 Tensor StoreShape::own_chunk(int storage, Tensor flat) const {

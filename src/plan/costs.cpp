@@ -33,7 +33,8 @@ double attention_seconds(const AttentionModel& model, const OpNote& note) {
   const Tensor& out = note.writes[0];  // [tokens, heads, head_dim]
   const auto head_dim = static_cast<double>(out.extent[2]);
   const double head = model.full_head > 0 ? std::min(1.0, std::sqrt(head_dim / model.full_head)) : 1;
-  return note.flops / (rate_of(model.rate, out.dtype) * head) * (1 + model.half / attention_sequence(note));
+  return note.flops / (rate_of(model.rate, out.dtype) * head) *
+         (1 + model.half / attention_sequence(note) + model.head / head_dim);
 }
 
 }  // namespace

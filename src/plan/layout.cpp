@@ -6,8 +6,10 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "llmtrain/config/check.hpp"
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/micro_batches.hpp"
 #include "llmtrain/metrics/flops.hpp"
 #include "llmtrain/model/pieces.hpp"
@@ -46,42 +48,66 @@ bool same_bytes(const MemoryPlan& a, const MemoryPlan& b) {
   return true;
 }
 
-/// The stage's first rank issues in each group what the group's last member along an axis issues.
-void check_groups(const PlanTarget& target, int stage) {
-  const int first = rank_of_stage(target.topology, stage);
-  const auto mine = issued_batches(target, first);
-  for (const Axis axis : {Axis::tp, Axis::shard, Axis::replicate}) {
-    if (target.topology.size(axis) == 1) continue;
-    Coordinates at = target.topology.coordinates(first);
-    at.along(axis) = target.topology.size(axis) - 1;
-    const int last = target.topology.rank(at);
-    for (const auto& [group, batches] : issued_batches(target, last)) {
-      const auto same = mine.find(group);
-      require(
-          same == mine.end() || same->second == batches, ExitCode::internal,
-          "internal error: ranks {} and {} do not issue the same batches in group '{}'; please report this with the "
-          "deck",
-          first, last, group.first);
+/// The ranks whose batches are compared: all of a small job. Of a large one every stage of the first pipeline (transfers,
+/// tied weights), and through `kinds`, one stage of each kind, the members of its first group along every other axis: all,
+/// or as many that lie evenly.
+std::set<int> compared_ranks(const Topology& topology, const std::vector<int>& kinds) {
+  constexpr int most_ranks = 64, most_members = 8;
+  std::set<int> ranks;
+  for (int rank = 0; topology.ranks() <= most_ranks && rank < topology.ranks(); ++rank) ranks.insert(rank);
+  for (int stage = 0; stage < topology.size(Axis::pp); ++stage) ranks.insert(rank_of_stage(topology, stage));
+  for (const int stage : kinds) {
+    for (const Axis axis : {Axis::tp, Axis::shard, Axis::replicate}) {
+      const int size = topology.size(axis), count = std::min(size, most_members);
+      Coordinates at = topology.coordinates(rank_of_stage(topology, stage));
+      for (int i = 0; i < count; ++i) {
+        at.along(axis) = count == 1 ? 0 : i * (size - 1) / (count - 1);
+        ranks.insert(topology.rank(at));
+      }
     }
   }
+  return ranks;
 }
 
-/// Works of all stages, each kind dry-run once.
-std::vector<StageWork> works_of(const PlanTarget& target, PlanDepth depth) {
+/// Compares what ranks issue; says what was proved.
+std::string check_groups(const PlanTarget& target, const std::vector<int>& kinds) {
+  GroupCheck check;
+  const std::set<int> ranks = compared_ranks(target.topology, kinds);
+  for (const int rank : ranks) check.add(rank, issued_batches(target, rank));
+  check.finish();
+  const int all = target.topology.ranks();
+  std::string groups;
+  for (const auto& [name, count] : check.compared()) {
+    if (count > 0) groups += fmt::format("{}{} {}", groups.empty() ? "" : ", ", count, name);
+  }
+  return fmt::format(
+      "all members of a group issue the same collectives in the same order, and sends meet receives: {} "
+      "rank{} in groups of {}",
+      std::ssize(ranks) == all ? fmt::format("all {}", all) : fmt::format("{} of {}", ranks.size(), all),
+      all == 1 ? "" : "s", groups.empty() ? "one" : groups);
+}
+
+/// For each stage the first one of its kind.
+std::vector<int> kinds_of(const PlanTarget& target) {
   const int stages = target.topology.size(Axis::pp);
   const std::vector<ModelPiece> pieces =
       cut_model(target.deck.model.layers, target.deck.parallel, stages * target.deck.schedule.chunks);
-  const StageChecks checks{depth == PlanDepth::whole, depth == PlanDepth::whole};
   std::map<StageKind, int> known;
-  std::vector<StageWork> works;
+  std::vector<int> firsts;
   for (int stage = 0; stage < stages; ++stage) {
-    const auto [kind, is_new] = known.try_emplace(kind_of(pieces, stages, stage), stage);
-    if (!is_new) {
-      works.push_back(works[static_cast<std::size_t>(kind->second)]);
-      continue;
-    }
-    works.push_back(trace_stage(target, rank_of_stage(target.topology, stage), checks));
-    if (depth == PlanDepth::whole) check_groups(target, stage);
+    firsts.push_back(known.try_emplace(kind_of(pieces, stages, stage), stage).first->second);
+  }
+  return firsts;
+}
+
+/// Works of all stages, each kind dry-run once.
+std::vector<StageWork> works_of(const PlanTarget& target, const std::vector<int>& kinds, PlanDepth depth) {
+  const StageChecks checks{depth == PlanDepth::whole, depth == PlanDepth::whole};
+  std::vector<StageWork> works;
+  for (int stage = 0; stage < std::ssize(kinds); ++stage) {
+    const int first = kinds[static_cast<std::size_t>(stage)];
+    works.push_back(first < stage ? works[static_cast<std::size_t>(first)]
+                                  : trace_stage(target, rank_of_stage(target.topology, stage), checks));
   }
   return works;
 }
@@ -109,6 +135,50 @@ void add_classes(LayoutPlan& plan, const PlanTarget& target, const std::vector<S
     const double room = plan.hardware.memory - plan.hardware.reserved;
     if (plan.hardware.memory > 0 && static_cast<double>(c.peak_bytes()) > room) plan.fits = false;
   }
+}
+
+/// A pipeline's actions put together.
+struct PipelineRun {
+  double seconds = 0;  ///< until the last stage has updated its weights
+  double busy = 0;     ///< of all stages, without what comes after the last action
+  double length = 0;   ///< until the last action ends
+};
+
+PipelineRun run_pipeline(const PlanTarget& target, const std::vector<const StageWork*>& works, Stretch stretch,
+                         std::int64_t micro_batches) {
+  const Deck& deck = target.deck;
+  const auto stages = static_cast<int>(works.size());
+  const int chunks = deck.schedule.chunks;
+  stretch.micro_batches = micro_batches;
+  const auto schedules = make_schedules(deck.schedule.kind, stages, micro_batches, chunks);
+  // Each stage's forwards, and its backwards, come in the order in which it issues them.
+  std::vector<std::array<std::int64_t, 2>> issued(works.size());
+  const auto work = [&](int stage, const Action& action) {
+    const bool forward = action.kind == Action::Kind::forward;
+    const StageWork& w = *works[static_cast<std::size_t>(stage)];
+    const std::int64_t k = issued[static_cast<std::size_t>(stage)][forward ? 0 : 1]++;
+    return ticks(stretch.at(forward ? w.forwards : w.backwards, k, chunks));
+  };
+  const bool split = deck.parallel.sequence && target.topology.size(Axis::tp) > 1;
+  const std::int64_t rows =
+      deck.schedule.micro_batch * deck.model.seq_len / (split ? target.topology.size(Axis::tp) : 1);
+  const double bytes =
+      static_cast<double>(rows * deck.model.hidden) * (deck.precision.compute == Compute::bf16 ? 2 : 4);
+  const auto transfer = [&](int sender) {
+    const int from = rank_of_stage(target.topology, sender), to = rank_of_stage(target.topology, (sender + 1) % stages);
+    const int node = target.hardware.ranks_a_node;
+    const Link& link = from / node == to / node ? target.hardware.inside : target.hardware.across;
+    return ticks(link.latency + bytes / link.bandwidth);
+  };
+  const Simulation simulation = simulate(schedules, {work, transfer});
+  PipelineRun run;
+  run.length = static_cast<double>(simulation.ticks) / ticks_a_second;
+  run.busy = run.length * stages * (1 - simulation.idle());
+  for (std::size_t i = 0; i < works.size(); ++i) {
+    const double end = static_cast<double>(simulation.work[i].back().end) / ticks_a_second + works[i]->tail;
+    run.seconds = std::max(run.seconds, end);
+  }
+  return run;
 }
 
 double sum_of(const std::map<std::string, double>& parts) {
@@ -143,38 +213,22 @@ double LayoutPlan::mfu(double flops) const {
 }
 
 StepTimes pipeline_times(const PlanTarget& target, const std::vector<const StageWork*>& works) {
-  const Deck& deck = target.deck;
+  // The first micro-batches fill the pipeline and find the slowest stage; from then on it goes evenly.
   const auto stages = static_cast<int>(works.size());
-  const int chunks = deck.schedule.chunks;
-  const std::int64_t micro_batches = micro_batches_of(deck, target.topology);
-  const Stretch stretch = stretch_of(deck.schedule, stages, micro_batches);
-  const auto schedules = make_schedules(deck.schedule.kind, stages, micro_batches, chunks);
-  // Each stage's forwards, and its backwards, come in the order in which it issues them.
-  std::vector<std::array<std::int64_t, 2>> issued(works.size());
-  const auto work = [&](int stage, const Action& action) {
-    const bool forward = action.kind == Action::Kind::forward;
-    const StageWork& w = *works[static_cast<std::size_t>(stage)];
-    const std::int64_t k = issued[static_cast<std::size_t>(stage)][forward ? 0 : 1]++;
-    return ticks(stretch.at(forward ? w.forwards : w.backwards, k, chunks));
-  };
-  const bool split = deck.parallel.sequence && target.topology.size(Axis::tp) > 1;
-  const std::int64_t rows =
-      deck.schedule.micro_batch * deck.model.seq_len / (split ? target.topology.size(Axis::tp) : 1);
-  const double bytes =
-      static_cast<double>(rows * deck.model.hidden) * (deck.precision.compute == Compute::bf16 ? 2 : 4);
-  const auto transfer = [&](int sender) {
-    const int from = rank_of_stage(target.topology, sender), to = rank_of_stage(target.topology, (sender + 1) % stages);
-    const int node = target.hardware.ranks_a_node;
-    const Link& link = from / node == to / node ? target.hardware.inside : target.hardware.across;
-    return ticks(link.latency + bytes / link.bandwidth);
-  };
-  const Simulation simulation = simulate(schedules, {work, transfer});
-  StepTimes times;
-  times.bubble = stages == 1 ? 0 : simulation.idle();
-  for (std::size_t i = 0; i < works.size(); ++i) {
-    const double end = static_cast<double>(simulation.work[i].back().end) / ticks_a_second + works[i]->tail;
-    times.seconds = std::max(times.seconds, end);
+  const Stretch stretch = stretch_of(target.deck, target.topology);
+  const std::int64_t settled = stretch.few + 2 * stages, round = stages;  // whole periods
+  const bool is_long = settled + round < stretch.micro_batches;
+  PipelineRun run = run_pipeline(target, works, stretch, is_long ? settled : stretch.micro_batches);
+  if (is_long) {
+    const PipelineRun longer = run_pipeline(target, works, stretch, settled + round);
+    const double more = static_cast<double>(stretch.micro_batches - settled) / static_cast<double>(round);
+    run.seconds += more * (longer.seconds - run.seconds);
+    run.busy += more * (longer.busy - run.busy);
+    run.length += more * (longer.length - run.length);
   }
+  StepTimes times;
+  times.bubble = stages == 1 ? 0 : 1 - run.busy / (run.length * stages);
+  times.seconds = run.seconds;
   const StageWork& slowest = **std::max_element(
       works.begin(), works.end(), [](const StageWork* a, const StageWork* b) { return length_of(*a) < length_of(*b); });
   // The parts of the short step are the parts of the whole one but for what happens once, which both tell apart badly:
@@ -191,7 +245,8 @@ LayoutPlan plan_layout(const Deck& resolved, int ranks, const Hardware& hardware
   LayoutPlan plan{.deck = resolved, .ranks = ranks, .hardware = hardware};
   const Topology topology(resolved, ranks);
   const PlanTarget target{plan.deck, topology, plan.hardware};
-  const std::vector<StageWork> works = works_of(target, depth);
+  const std::vector<int> kinds = kinds_of(target);
+  const std::vector<StageWork> works = works_of(target, kinds, depth);
   add_classes(plan, target, works, depth);
   const FlopsPerToken per_token = flops_per_token(resolved.model);
   plan.tokens = resolved.schedule.global_batch * resolved.model.seq_len;
@@ -203,9 +258,8 @@ LayoutPlan plan_layout(const Deck& resolved, int ranks, const Hardware& hardware
   plan.times = pipeline_times(target, stages);
   if (depth == PlanDepth::whole) {
     plan.checks = {"no tensor of a step is touched out of order or after its lease, on one rank of every kind of stage",
-                   "in every kind of stage the first and the last member of a group issue the same batches in it"};
-    if (topology.size(Axis::pp) > 1)
-      plan.checks.emplace_back("every send of the schedule meets its receive, no stage stands still for ever");
+                   check_groups(target, kinds)};
+    if (topology.size(Axis::pp) > 1) plan.checks.emplace_back("the schedule comes to its end: no stage waits for ever");
   }
   return plan;
 }

@@ -16,6 +16,7 @@ void OperationTimer::on_operation(const OpNote& note) {
     sample.k = note.flops / (2 * sample.m * sample.n);
   } else if (note.flops > 0) {
     sample.sequence = attention_sequence(note);
+    sample.head_dim = static_cast<double>(note.writes[0].extent[2]);
   }
   open(std::move(sample));
 }

@@ -16,9 +16,9 @@ namespace llmtrain {
 class OperationTimer final : public OpObserver {
  public:
   struct Sample {
-    std::string name;            ///< of the operation; empty for a batch of collectives
-    double m = 0, n = 0, k = 0;  ///< of a matrix product
-    double sequence = 0;         ///< of attention
+    std::string name;                   ///< of the operation; empty for a batch of collectives
+    double m = 0, n = 0, k = 0;         ///< of a matrix product
+    double sequence = 0, head_dim = 0;  ///< of attention
     double flops = 0, bytes = 0;
     DType dtype = DType::fp32;  ///< of the first operand
     double seconds = 0;

@@ -42,7 +42,7 @@ int tool_calibrate(const MpiComm& world, Arguments arguments) {
   Request request;
   agree(world, [&] { request = parse(world, arguments); });
   if (request.help) return 0;
-  const std::unique_ptr<Device> device = make_cpu_device(thread_count(request.threads, world.split_by_node().size()));
+  const std::unique_ptr<Device> device = make_cpu_device(thread_count(request.threads, world.split_by_node()));
   const Calibration found = calibrate(world, *device, request.name, request.repeats);
   agree_on_root(world, [&] { atomic_write(request.output, to_yaml(found.hardware)); });
   if (world.rank() != 0) return 0;

@@ -147,7 +147,7 @@ int tool_generate(const MpiComm&, Arguments arguments) {
           "generate: --logits takes at most model.seq_len = {} tokens, the prompt has {}", deck.model.seq_len,
           tokens.size());
 
-  const std::unique_ptr<Device> device = make_cpu_device(thread_count(request.threads, 1));
+  const std::unique_ptr<Device> device = make_cpu_device(thread_count(request.threads, MpiComm{}));
   const std::unique_ptr<Inference> model = make_inference(deck, *device);
   model->load(checkpoint);
   if (!request.logits.empty()) {

@@ -40,8 +40,9 @@ std::optional<Request> parse(Arguments arguments) {
           "gpus-per-node", po::value(&r.ranks_a_node)->value_name("N"), "ranks of a node (default: the hardware's)")(
           "gpu", po::value(&r.gpu)->value_name("NAME"),
           fmt::format("{} (default: h100-80g, or cpu where run.device is cpu)", fmt::join(hardware_names(), ", "))
-              .c_str())("hardware", po::value(&r.hardware)->value_name("FILE"),
-                        "constants of a machine, as llmtrain calibrate writes them")  //
+              .c_str())(
+          "hardware", po::value(&r.hardware)->value_name("FILE"),
+          "constants of a machine, as llmtrain calibrate writes them, or 'base: h100-80g' and what is other")  //
       ("json", po::bool_switch(&r.json), "print one JSON object");
   shown.add_options()  //
       ("search", po::bool_switch(&r.search), "rank all layouts, by memory and then time")(

@@ -171,7 +171,7 @@ class Preprocessor {
   /// This rank's share of the inputs, to its own files.
   void encode_part() {
     const int ranks = world_ ? world_.size() : 1;
-    const int node = world_ ? world_.split_by_node().size() : 1;
+    const MpiComm node = world_ ? world_.split_by_node() : MpiComm{};
     EncodePipeline pipeline(deal_inputs(inputs_, world_ ? world_.rank() : 0, ranks), settings_,
                             thread_count(static_cast<int>(options_.threads), node));
     EncodedBlock block;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Decks from a DeepSpeed file and a 70B Megatron script: they are valid, say what is lacking, and train scaled down.
+# Decks from a DeepSpeed file and a 70B Megatron script: they are valid, say what is lacking, plan as they are, and
+# train scaled down.
 import json
 import re
 import subprocess
@@ -128,6 +129,16 @@ def mentions(name, section, *texts):
         check(any(text in line for line in section), f"{name}: '{text}' is listed")
 
 
+def plans(name, deck, ranks, wanted):
+    """The deck as it is, on the ranks that it was made for."""
+    (WORK / "deck.yaml").write_text(deck)
+    found = json.loads(call("plan", "work/deck.yaml", "--ranks", str(ranks), "--json").stdout)
+    layout = {key: found["layout"][key] for key in wanted}
+    check(layout == wanted, f"{name}: planned with {wanted} ({layout})")
+    check(found["fits"] and found["step"]["seconds"] > 0, f"{name}: fits {ranks} ranks, and has a time")
+    return found
+
+
 def trains(name, deck, ranks, *more):
     (WORK / "deck.yaml").write_text(deck)
     call("print-deck", "work/deck.yaml")
@@ -156,6 +167,11 @@ def deepspeed():
     mentions("deepspeed", lists["Not said by the source"], "the file has no data")
     check(not any("auto" in line for line in lists["Not said by the source"]), "deepspeed: auto follows from the model")
     check("1 unknown" in result.stderr, "deepspeed: the summary counts what is unknown")
+    found = plans("deepspeed", deck, 8, {"tensor": 1, "pipeline": 1, "shard": 8, "zero": 3, "micro_batches": 16})
+    # Weights in 16 bits for forward and backward of 16 micro-batches; embedding and head for one pass; norms stay.
+    weights = 16 * 2 * (2 * found["parameters"] - 2 * 152064 * 3584)
+    gathered = {(c["axis"], c["op"]): c["bytes"] for c in found["collectives"]}["shard", "all_gather"]
+    check(abs(gathered / weights - 1) < 1e-3, f"deepspeed: weights are gathered ({gathered}, {weights})")
     trains("deepspeed", deck, 2, 'model.preset=""')
 
 
@@ -187,6 +203,8 @@ def megatron():
     mentions("megatron", lists["Taken into account beyond the comments of the keys below"], "made for 64 ranks",
              "if: line")
     check(not lists.get("Not supported"), f"megatron: all of it is supported {lists.get('Not supported')}")
+    found = plans("megatron", deck, 64, {"tensor": 8, "pipeline": 2, "chunks": 2, "data": 4, "micro_batches": 1024})
+    check(found["parameters"] == 70_553_706_496, "megatron: it is Llama-3 70B")
     trains("megatron", deck, 4, "parallel.tensor=2", "parallel.pipeline=2", "run.deterministic=false")
 
 

@@ -102,6 +102,15 @@ def hardware_files():
     fast = json.loads(plan("small.yaml", *options)[0])
     ratio = slow["step"]["seconds"] / fast["step"]["seconds"]
     check(abs(ratio - 10) < 1e-3, f"ten times the rates, a tenth of the time ({ratio})")
+    path.write_text("base: h100-80g\nname: ours\nacross: {bandwidth: 5e9}\n")
+    options = ("--ranks", "16", "--json", "run.device=auto")
+    ours = json.loads(plan("small.yaml", *options, "--hardware", str(path))[0])
+    theirs = json.loads(plan("small.yaml", *options)[0])
+    check(ours["layout"]["hardware"] == "ours" and ours["classes"] == theirs["classes"], "a file on a built-in base")
+    check(ours["step"]["seconds"] > theirs["step"]["seconds"], "with a slower network")
+    path.write_text("base: h100\n")
+    error = plan("small.yaml", *options, "--hardware", str(path), code=78)[1]
+    check("hardware.yaml:1:7: base: no hardware is called 'h100'" in error and "h100-80g" in error, "a wrong base")
 
 
 clusters()

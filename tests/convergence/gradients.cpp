@@ -8,6 +8,7 @@
 #include <optional>
 #include <random>
 
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/step.hpp"
 #include "support/gpt.hpp"
 #include "support/random_batch.hpp"

@@ -2,6 +2,10 @@
 /// The time model: costs by formula, what overlaps with what, pipelines of stages that take longer, hardware files.
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <map>
+
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/plan/layout.hpp"
 #include "llmtrain/plan/stream_clock.hpp"
 #include "support/scratch_folder.hpp"
@@ -147,6 +151,43 @@ TEST_CASE("predictions move as they must") {
     const double bubble = plan_layout(piped, 4, h, PlanDepth::rank).times.bubble;
     CHECK(bubble > 3.0 / 15);  // (stages - 1) / (micro-batches + stages - 1), were all stages alike
     CHECK(bubble < 0.5);
+  }
+}
+
+TEST_CASE("a pipeline of many micro-batches goes on as it has begun, also where its stages are not alike") {
+  Hardware h = find_hardware("h100-80g");
+  for (const auto& [kind, chunks] : {std::pair(ScheduleKind::one_f_one_b, 1), std::pair(ScheduleKind::gpipe, 1),
+                                     std::pair(ScheduleKind::interleaved, 2)}) {
+    Deck deck = small_deck();
+    deck.model.layers = 8;
+    deck.parallel.pipeline = 4;
+    deck.parallel.zero = 0;
+    deck.schedule.kind = kind;
+    deck.schedule.chunks = chunks;
+    if (chunks == 1) deck.parallel.stage_layers = {1, 3, 2, 2};
+    deck.schedule.global_batch = 400;
+    const Topology topology(deck, 4);
+    const PlanTarget target{deck, topology, h};
+    std::vector<StageWork> works;
+    for (int stage = 0; stage < 4; ++stage) works.push_back(trace_stage(target, rank_of_stage(topology, stage), {}));
+    std::vector<const StageWork*> stages;
+    for (const StageWork& work : works) stages.push_back(&work);
+    const StepTimes times = pipeline_times(target, stages);
+    // All of its actions put together, one by one.
+    const Stretch stretch = stretch_of(deck, topology);
+    std::map<std::pair<int, bool>, std::int64_t> issued;
+    const auto work = [&](int stage, const Action& action) {
+      const StageWork& w = works[static_cast<std::size_t>(stage)];
+      const bool forward = action.kind == Action::Kind::forward;
+      const std::int64_t k = issued[{stage, forward}]++;
+      return std::llround(1e9 * stretch.at(forward ? w.forwards : w.backwards, k, chunks));
+    };
+    const double bytes = 2.0 * 256 * 256;
+    const auto transfer = [&](int) { return std::llround(1e9 * (h.inside.latency + bytes / h.inside.bandwidth)); };
+    const Simulation whole = simulate(make_schedules(kind, 4, 400, chunks), {work, transfer});
+    CHECK(times.bubble == doctest::Approx(whole.idle()).epsilon(1e-3));
+    const double tails = works[0].tail;  // of like size on all stages
+    CHECK(times.seconds == doctest::Approx(static_cast<double>(whole.ticks) / 1e9 + tails).epsilon(2e-3));
   }
 }
 

@@ -3,7 +3,7 @@
 /// those of the ZeRO level.
 #include <doctest/doctest.h>
 
-#include "llmtrain/driver/step.hpp"
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/metrics/flops.hpp"
 
 using namespace llmtrain;

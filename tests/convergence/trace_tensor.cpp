@@ -3,6 +3,7 @@
 /// the same on all ranks of a group; and how the FLOPs and activations of a rank shrink.
 #include <doctest/doctest.h>
 
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/step.hpp"
 
 using namespace llmtrain;

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 
+#include "llmtrain/backend/trace.hpp"
 #include "llmtrain/driver/step.hpp"
 
 using namespace llmtrain;

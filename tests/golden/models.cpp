@@ -12,6 +12,7 @@
 
 #include "lcg.hpp"
 #include "llmtrain/config/read.hpp"
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/driver/step.hpp"
 #include "llmtrain/optim/lr.hpp"

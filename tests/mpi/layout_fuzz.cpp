@@ -5,6 +5,7 @@
 /// FUZZ_SEED and FUZZ_CASES in the environment choose which cases run (default: 200 from seed 1).
 #include <numeric>
 
+#include "llmtrain/backend/trace.hpp"
 #include "llmtrain/config/dump.hpp"
 #include "llmtrain/driver/step.hpp"
 #include "support/layouts.hpp"

@@ -10,13 +10,10 @@ using namespace llmtrain;
 
 TEST_CASE("all layouts agree with one rank") {
   LayoutJob job;
-  const auto part = static_cast<std::size_t>(from_environment("MATRIX_PART", 0));
-  const auto parts = static_cast<std::size_t>(from_environment("MATRIX_PARTS", 1));
   for (const auto& [name, deck] : matrix_models()) {
     for (const int ranks : {1, 2, 3, 4, 6, 8}) {
       const std::vector<Layout> all = all_layouts(deck, ranks);
-      std::vector<Layout> chosen;
-      for (std::size_t i = part; i < all.size(); i += parts) chosen.push_back(all[i]);
+      const std::vector<Layout> chosen = matrix_part(all);
       if (job.world.rank() == 0) {
         std::printf("%s on %d ranks: %zu of %zu layouts\n", name.c_str(), ranks, chosen.size(), all.size());
       }

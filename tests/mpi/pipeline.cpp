@@ -10,6 +10,7 @@
 
 #include "llmtrain/checkpoint/loader.hpp"
 #include "llmtrain/checkpoint/saver.hpp"
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/state.hpp"
 #include "llmtrain/driver/step.hpp"
 #include "support/gpt.hpp"

@@ -10,6 +10,7 @@
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/config/check.hpp"
 #include "llmtrain/config/dump.hpp"
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/driver/step.hpp"
 #include "support/random_batch.hpp"

@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/step.hpp"
 
 using namespace llmtrain;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/step.hpp"
 #include "support/gpt.hpp"
 #include "support/layouts.hpp"

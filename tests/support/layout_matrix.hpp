@@ -168,6 +168,16 @@ inline std::vector<Layout> pairwise_cover(const std::vector<Layout>& all) {
   return cover;
 }
 
+/// All of them, or what MATRIX_PART=k and MATRIX_PARTS=n in the environment say: every n-th from the k-th on.
+inline std::vector<Layout> matrix_part(const std::vector<Layout>& all) {
+  const auto parts = static_cast<std::size_t>(from_environment("MATRIX_PARTS", 1));
+  std::vector<Layout> chosen;
+  for (auto i = static_cast<std::size_t>(from_environment("MATRIX_PART", 0)); i < all.size(); i += parts) {
+    chosen.push_back(all[i]);
+  }
+  return chosen;
+}
+
 /// Compares each layout with one rank: step 1 in fp64, and 20 steps in fp32.
 inline void check_layouts(LayoutJob& job, const Deck& model, const std::vector<Layout>& layouts) {
   for (const auto& [compute, steps] : {std::pair(Compute::fp64, 1), std::pair(Compute::fp32, 20)}) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/step.hpp"
 #include "support/gpt.hpp"
 #include "support/random_batch.hpp"

@@ -192,3 +192,44 @@ TEST_CASE("what orders accesses: streams, batches of one group, chains of events
               }),
               {"fill", "writes other", "read by copy (operation 1 of stream 1)"});
 }
+
+TEST_CASE("what was given back is not touched until it is lent again; collectives may") {
+  const auto lend = [](Scene& s, LeaseNote::Kind kind, Tensor tensor) {
+    s.checker.on_lease({kind, "block 1", std::span(&tensor, 1)});
+  };
+  using Kind = LeaseNote::Kind;
+  const auto message = [&](auto after) {
+    return hazard([&](Scene& s) {
+      lend(s, Kind::begins, s.weights);
+      s.read(s.weights, s.compute);
+      lend(s, Kind::ends, s.weights);
+      after(s);
+    });
+  };
+  check_names(message([](Scene& s) { s.write(s.weights.flat(255, 1), s.compute); }),
+              {"fill", "after the lease of block 1"});
+  check_names(message([](Scene& s) { s.read(s.weights, s.compute); }),
+              {"copy", "weights", "after the lease of block 1"});
+  CHECK(message([](Scene& s) { s.compute.wait(s.gather(s.weights, s.compute.record())); }).empty());
+  CHECK(message([](Scene& s) { s.read(s.gradient, s.compute); }).empty());
+  CHECK(message([&](Scene& s) {
+          lend(s, Kind::all_over, {});
+          s.write(s.weights, s.compute);
+        }).empty());
+  // Another lease of the middle leaves both sides as they were, and twice lent is given back twice.
+  const auto middle = [&](std::int64_t begin, std::int64_t count, int ends) {
+    return message([&](Scene& s) {
+      const Tensor part = s.weights.flat(64, 128);
+      lend(s, Kind::begins, part);
+      lend(s, Kind::begins, part);
+      for (int i = 0; i < ends; ++i) lend(s, Kind::ends, part);
+      s.write(s.weights.flat(begin, count), s.compute);
+    });
+  };
+  CHECK(middle(64, 128, 0).empty());
+  CHECK(middle(64, 128, 1).empty());
+  check_names(middle(64, 128, 2), {"after the lease"});
+  check_names(middle(63, 1, 0), {"after the lease"});
+  check_names(middle(192, 1, 0), {"after the lease"});
+  check_names(middle(100, 100, 0), {"after the lease"});
+}

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "llmtrain/backend/device.hpp"
+#include "llmtrain/backend/communicator.hpp"
 
 namespace llmtrain {
 
@@ -25,6 +25,8 @@ struct CollectiveNote {
   const char* name;  ///< "all_reduce", "reduce_scatter", ...
   Tensor destination;
   Tensor source;
+  int peer = 0;  ///< root of a broadcast, partner of a transfer; a rank of the group
+  ReduceOp reduce = ReduceOp::sum;
 };
 
 /// A batch as issued: it starts after `ready` and after the batch before it of the same group, and completes at `done`.
@@ -33,6 +35,18 @@ struct BatchNote {
   std::span<const CollectiveNote> collectives;
   Event ready;
   Event done;
+};
+
+/// Memory that a store lends: whoever borrowed it must not touch it after the lease.
+struct LeaseNote {
+  enum class Kind {
+    begins,
+    ends,
+    all_over,  ///< the store itself works on what was lent, until it is lent again
+  };
+  Kind kind;
+  const char* name = "";  ///< of what is lent
+  std::span<const Tensor> tensors = {};
 };
 
 class OpObserver {
@@ -44,6 +58,7 @@ class OpObserver {
   virtual void on_record(Stream, Event) {}
   virtual void on_wait(Stream, Event) {}
   virtual void on_synchronize(Stream) {}
+  virtual void on_lease(const LeaseNote&) {}
 };
 
 /// Tells several observers, in order. None is owned.
@@ -64,6 +79,9 @@ class Observers final : public OpObserver {
   }
   void on_synchronize(Stream stream) override {
     for (OpObserver* o : observers_) o->on_synchronize(stream);
+  }
+  void on_lease(const LeaseNote& note) override {
+    for (OpObserver* o : observers_) o->on_lease(note);
   }
 
  private:

@@ -49,6 +49,9 @@ class TraceRecorder final : public OpObserver {
   double flops() const;  ///< of all operations
   const std::vector<Note>& notes() const { return notes_; }
 
+  /// Adds `times` what the totals of `longer` are more than these.
+  void extrapolate(const TraceRecorder& longer, std::int64_t times);
+
   void clear();               ///< forgets totals and notes
   std::string table() const;  ///< both totals, one line each
 

@@ -23,11 +23,12 @@ struct GemmModel {
   double depth = 0;  ///< at k = depth, half the rate
 };
 
-/// Attention of one direction over sequences of s tokens: rate x min(1, sqrt(head_dim / full_head)) / (1 + half / s),
-/// FLOPs of the causal half.
+/// Attention of one direction over sequences of s tokens: rate x min(1, sqrt(head_dim / full_head)) / (1 + half / s +
+/// head / head_dim), FLOPs of the causal half.
 struct AttentionModel {
   Rates rate;
   double half = 0;       ///< tokens
+  double head = 0;       ///< head_dim at which what is done once a score (softmax) takes as long as the products
   double full_head = 0;  ///< head_dim from which the rate is reached; 0: any
 };
 
@@ -63,7 +64,7 @@ std::vector<std::string> hardware_names();
 /// A row of the built-in table. Throws Error(usage) naming the nearest if there is none.
 Hardware find_hardware(std::string_view name);
 
-/// Reads a file. Throws Error(missing_input), and Error(configuration) with every mistake in it.
+/// Reads a file; with `base: NAME` it says what is other than in that row of the table. Throws Error(missing_input), and Error(configuration) with every mistake in it.
 Hardware read_hardware(const std::string& path);
 
 /// The file that reads back to the same values, every key with its meaning.

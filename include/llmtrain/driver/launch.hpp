@@ -14,8 +14,8 @@
 #include "llmtrain/config/check.hpp"
 #include "llmtrain/data/loader.hpp"
 #include "llmtrain/data/training_data.hpp"
+#include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/run_lock.hpp"
-#include "llmtrain/driver/step.hpp"
 #include "llmtrain/tokenizer/tokenizer.hpp"
 
 namespace llmtrain {

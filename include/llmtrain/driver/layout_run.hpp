@@ -9,6 +9,7 @@
 
 #include "llmtrain/data/dataset.hpp"
 #include "llmtrain/data/loader.hpp"
+#include "llmtrain/driver/gather.hpp"
 #include "llmtrain/driver/parts.hpp"
 
 namespace llmtrain {
@@ -19,16 +20,20 @@ struct SectionValues {
   std::vector<double> values;
 };
 
+/// Numbers of each step, and the mean loss of the first one's data with the weights after the last.
+struct StepNumbers {
+  std::vector<double> loss, gradient_norm, lr;
+  double evaluation = 0;
+};
+
 /// What a layout computed. Sections are kept on rank 0 only, the rest is known to all ranks.
-struct LayoutNumbers {
+struct LayoutNumbers : StepNumbers {
   std::string layout;  ///< e.g. "4 ranks: tensor 2, pipeline 1, data 2 (ZeRO-1)"
   Compute compute = Compute::fp32;
   double adam_eps = 0;
-  std::vector<std::string> initial;             ///< digest of each section's weights before step 1
-  std::vector<SectionValues> gradients;         ///< of step 1's mean loss, before clipping
-  std::vector<SectionValues> parameters;        ///< weights after the last step
-  std::vector<double> loss, gradient_norm, lr;  ///< of each step
-  double evaluation = 0;                        ///< mean loss of step 1's data with the weights after the last step
+  std::vector<std::string> initial;       ///< digest of each section's weights before step 1
+  std::vector<SectionValues> gradients;   ///< of step 1's mean loss, before clipping
+  std::vector<SectionValues> parameters;  ///< weights after the last step
 };
 
 /// A part of a run that does not begin at its beginning.
@@ -47,6 +52,16 @@ struct LayoutRun {
   std::int32_t masked_token = LoaderShape::no_token;
   RunPart part = {};
 };
+
+/// Who looks at the sections of a run, whole on every rank; in this order.
+struct SectionVisitors {
+  VisitSection initial;     ///< weights before the first step
+  VisitSection gradients;   ///< of the first step's mean loss, before clipping
+  VisitSection parameters;  ///< weights after the last step
+};
+
+/// As run_layout(), for those who do not keep whole models.
+StepNumbers run_steps(const LayoutRun& run, std::int64_t steps, const SectionVisitors& visit);
 
 /// Runs `steps` steps from the initial weights, or as `part` says, and evaluates. What the numbers say of step 1 is of the
 /// first of these steps. Throws AgreedError(comparison_failed) where ranks of

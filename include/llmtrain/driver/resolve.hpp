@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 
 #include "llmtrain/backend/device.hpp"
 #include "llmtrain/config/deck.hpp"
@@ -13,8 +15,12 @@ namespace llmtrain {
 /// data.samples, checkpoint.dir and run.device settled.
 Deck resolve(const Deck& deck, std::int64_t tokenizer_vocab, DeviceKind device);
 
-/// OpenMP threads of this rank: `wanted`, or for 0 OMP_NUM_THREADS if set, else the allowed cores shared by the
-/// `local_ranks` of this node.
-int thread_count(int wanted, int local_ranks);
+/// OpenMP threads of this rank: `wanted`, or for 0 OMP_NUM_THREADS if set, else its share of the cores that it may run on,
+/// whether the ranks of its node are bound or not. Collective over `node`; null for a program alone.
+int thread_count(int wanted, const MpiComm& node);
+
+/// Cores that are `allowed` to rank `own` ('1' by number of the core, one text a rank of the node), each divided among the
+/// ranks that may run there; at least 1.
+int share_of_cores(std::span<const std::string> allowed, int own);
 
 }  // namespace llmtrain

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/// One training step and one evaluation pass, the same sequence on every device; and the dry run of a step on the trace
-/// back end, which gives a run's exact memory plan without hardware.
+/// One training step and one evaluation pass, the same sequence on every device.
 #pragma once
 
 #include <functional>
 #include <span>
 #include <vector>
 
-#include "llmtrain/backend/trace.hpp"
 #include "llmtrain/base/timer.hpp"
 #include "llmtrain/driver/parts.hpp"
 
@@ -30,13 +28,5 @@ std::vector<Action> evaluation_actions(const Parts& parts, std::int64_t micro_ba
 
 /// Adds loss and tokens of `micro_batches` micro-batches over all ranks into parts.totals.
 void run_evaluation(Parts& parts, std::int64_t micro_batches, const LoadBatch& load);
-
-/// What a step takes, found without executing it.
-struct Measured {
-  std::int64_t scratch_bytes = 0;  ///< for Parts
-  MemoryPlan plan;                 ///< of Parts with that scratch: every byte that a run allocates
-  TraceRecorder trace;             ///< operations and collectives of one step
-};
-Measured measure(const Deck& resolved, const Topology& topology, int rank, DeviceKind target);
 
 }  // namespace llmtrain

@@ -55,6 +55,7 @@ struct StoreShape {
   ParallelConfig policy;
   int zero = 0;  ///< policy.zero, or 0 in a shard group of one
   StoreTypes types;
+  std::vector<bool> whole_gradients;  ///< by storage
 
   StoreShape(const ParamTable& params, const StorePlace& where, const ParallelConfig& parallel,
              const StoreTypes& store_types);
@@ -65,8 +66,9 @@ struct StoreShape {
   const std::vector<int>& storages_of(int lease) const {
     return table->leases[static_cast<std::size_t>(lease)].storages;
   }
+  const char* lease_name(int lease) const { return table->leases[static_cast<std::size_t>(lease)].name.c_str(); }
   bool keeps_whole_weights(int storage) const;
-  bool keeps_whole_gradient(int storage) const;
+  bool keeps_whole_gradient(int storage) const { return whole_gradients[static_cast<std::size_t>(storage)]; }
   /// Whether whole accumulators travel as a copy in another type.
   bool converts_to_reduce() const { return types.reduce != types.gradients && place.shards * place.replicas > 1; }
 
@@ -202,6 +204,8 @@ class GradStore {
   /// Whether the storage has a buffer in the ring: its contribution is computed there, or its copy travels from there.
   bool is_buffered(int use, int storage) const;
   Tensor buffer(int use, std::size_t storage_of_lease) const;
+  /// What an open lends of a storage: the whole accumulator, or its buffer.
+  Tensor lent(int use, std::size_t storage_of_lease) const;
 
   void reduce_whole(int lease, Event ready);
   void reduce_chunks(int lease, Event ready);

@@ -12,7 +12,7 @@
 #include "llmtrain/config/hardware.hpp"
 #include "llmtrain/memory/plan.hpp"
 #include "llmtrain/plan/costs.hpp"
-#include "llmtrain/schedule/schedule.hpp"
+#include "llmtrain/plan/group_check.hpp"
 #include "llmtrain/topology/topology.hpp"
 
 namespace llmtrain {
@@ -23,20 +23,6 @@ struct PlanTarget {
   const Topology& topology;
   const Hardware& hardware;
 };
-
-/// How a step of many micro-batches follows from a shorter one: after `few` of them (a multiple of `period` less than the
-/// step has, or all) each further `period` is as the one before.
-struct Stretch {
-  std::int64_t micro_batches = 1;
-  std::int64_t few = 1;
-  std::int64_t period = 1;
-
-  std::int64_t more() const { return (micro_batches - few) / period; }  ///< periods left out
-  /// Of `values` in the order of a step of `few`, the one that stands for number `k` in the whole step; each micro-batch
-  /// has `chunks` of them.
-  double at(const std::vector<double>& values, std::int64_t k, int chunks) const;
-};
-Stretch stretch_of(const ScheduleConfig& schedule, int stages, std::int64_t micro_batches);
 
 /// One collective of a step on a rank.
 struct CollectiveTotal {
@@ -63,8 +49,8 @@ struct StageChecks {
   bool hazards = false;  ///< Error(internal) for a tensor touched out of order or after its lease
 };
 
-/// The rank of a stage that stands for all: coordinate 0 of every other axis, or the last one.
-int rank_of_stage(const Topology& topology, int stage, bool last = false);
+/// The rank of a stage that stands for all: coordinate 0 of every other axis.
+int rank_of_stage(const Topology& topology, int stage);
 
 StageWork trace_stage(const PlanTarget& target, int rank, const StageChecks& checks);
 
@@ -77,10 +63,7 @@ enum class StepLength {
 /// Every byte that a rank allocates, exactly.
 MemoryPlan stage_memory(const PlanTarget& target, int rank, std::int64_t scratch_bytes, StepLength length);
 
-/// Name and members of a group.
-using GroupKey = std::pair<std::string, std::vector<int>>;
-
-/// What a rank of a stage issues in each group, one text a batch: equal on all members.
-std::map<GroupKey, std::vector<std::string>> issued_batches(const PlanTarget& target, int rank);
+/// What a rank issues in its groups in a step.
+IssuedBatches issued_batches(const PlanTarget& target, int rank);
 
 }  // namespace llmtrain

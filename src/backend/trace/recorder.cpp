@@ -43,6 +43,23 @@ double TraceRecorder::flops() const {
   return sum;
 }
 
+void TraceRecorder::extrapolate(const TraceRecorder& longer, std::int64_t times) {
+  const auto add = [times](auto& value, auto more) { value += static_cast<decltype(more)>(times) * (more - value); };
+  for (const auto& [name, more] : longer.operations_) {
+    OperationTotal& total = operations_[name];
+    add(total.calls, more.calls);
+    add(total.bytes_read, more.bytes_read);
+    add(total.bytes_written, more.bytes_written);
+    add(total.flops, more.flops);
+  }
+  for (const auto& [key, more] : longer.collectives_) {
+    CollectiveTotal& total = collectives_[key];
+    add(total.calls, more.calls);
+    add(total.bytes, more.bytes);
+  }
+  for (const auto& [group, more] : longer.batches_) add(batches_[group], more);
+}
+
 void TraceRecorder::clear() {
   operations_.clear();
   collectives_.clear();

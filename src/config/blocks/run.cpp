@@ -41,7 +41,7 @@ Block run_block() {
                .names = {"auto", "cpu", "cuda"},
                .also = {"accelerator", "backend"}}),
           row("threads", &R::threads,
-              {.meaning = "OpenMP threads a rank; 0 = OMP_NUM_THREADS if set, else allowed cores / ranks of the node.",
+              {.meaning = "OpenMP threads a rank; 0 = OMP_NUM_THREADS if set, else its share of the cores.",
                .range = Range::between(0, 4096),
                .unit = "threads",
                .also = {"num_threads", "omp_num_threads"},
