@@ -53,7 +53,8 @@ def prompts():
     for part in ("document.bin", "document.idx", "document_prompt.bin", "document_prompt.idx"):
         same = Path(f"work/q_text_{part}").read_bytes() == Path(f"work/r_text_{part}").read_bytes()
         check(same, f"three ranks write the {part} that one writes")
-    short = ("data.train=[work/q_text_document]", "run.steps=4", "data.eval_every=2", "data.mask_prompt=true")
+    short = ("data.train=[work/q_text_document]", "model.kv_heads=2", "run.steps=4", "data.eval_every=2",
+             "data.mask_prompt=true")
     run(1, "prompts", *short, "schedule.micro_batch=8")
     for name, ranks, key in (("data", 2, "schedule.micro_batch=2"), ("tensor", 2, "parallel.tensor=2"),
                              ("pipeline", 2, "parallel.pipeline=2")):
