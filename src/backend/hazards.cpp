@@ -53,9 +53,10 @@ void LeaseBook::note(const LeaseNote& note) {
       lent_.push_back({begin, end, note.name});
       continue;
     }
-    const auto mine = std::find_if(lent_.begin(), lent_.end(), [&](const Bytes& b) { return b.begin == begin; });
+    const auto is_it = [begin = begin](const Bytes& b) { return b.begin == begin; };
+    const auto mine = std::find_if(lent_.begin(), lent_.end(), is_it);
     if (mine != lent_.end()) lent_.erase(mine);
-    const bool other = std::any_of(lent_.begin(), lent_.end(), [&](const Bytes& b) { return b.begin == begin; });
+    const bool other = std::any_of(lent_.begin(), lent_.end(), is_it);
     if (!other) returned_[begin] = {begin, end, note.name};  // two leases may hold the same
   }
 }

@@ -51,7 +51,8 @@ void SourceDataset::visit_pieces(std::int64_t index, Take take) const {
 
 void SourceDataset::sample(std::int64_t index, std::span<std::int32_t> out, const SampleMarks& marks) const {
   LLMTRAIN_CHECK(static_cast<std::int64_t>(out.size()) == seq_len_ + 1);
-  const auto [starts, weights] = marks;
+  const std::span<std::int32_t> starts = marks.starts;
+  const std::span<float> weights = marks.weights;
   LLMTRAIN_CHECK(starts.empty() || static_cast<std::int64_t>(starts.size()) == seq_len_);
   LLMTRAIN_CHECK(weights.empty() || static_cast<std::int64_t>(weights.size()) == seq_len_);
   source_->require_unchanged();

@@ -85,13 +85,13 @@ bool is_large_enough(const Share& share, const Cut& cut) {
 /// `number` tells the sets of a blend apart.
 std::shared_ptr<const Dataset> make_set(const Share& share, const Cut& cut, std::int64_t requested,
                                         std::int64_t number = 0) {
-  const auto& [set, prompts] = share.source;
+  const Source& source = share.source;
   const auto with = [&](SourceDataset::Order order) {
-    return std::make_shared<const SourceDataset>(set, cut.seq_len, std::move(order), prompts);
+    return std::make_shared<const SourceDataset>(source.set, cut.seq_len, std::move(order), source.prompts);
   };
   return cut.order == SampleOrder::megatron
-             ? with(SampleIndex(*set, share.range, cut.seq_len, requested, cut.seed, cut.memory))
-             : with(ShuffledOrder(*set, share.range, cut.seq_len, requested, cut.seed, number));
+             ? with(SampleIndex(*source.set, share.range, cut.seq_len, requested, cut.seed, cut.memory))
+             : with(ShuffledOrder(*source.set, share.range, cut.seq_len, requested, cut.seed, number));
 }
 
 /// A blend of about `requested` samples by weights, or of one pass over each set where no weights are given.
