@@ -102,13 +102,6 @@ void Merger::merge_short(const MergeTable& table, std::vector<std::int32_t>& sym
 }
 
 void Merger::merge_long(const MergeTable& table, std::vector<std::int32_t>& symbols) {
-  // What comes next depends on the symbols alone: with half of them gone, a fresh start on what is left costs little, and
-  // memory is read in a row again.
-  while (!merge_half(table, symbols)) {
-  }
-}
-
-bool Merger::merge_half(const MergeTable& table, std::vector<std::int32_t>& symbols) {
   const auto size = static_cast<std::uint32_t>(symbols.size());
   ranks_.resize(size);
   spans_.assign(size, 1);
@@ -120,7 +113,6 @@ bool Merger::merge_half(const MergeTable& table, std::vector<std::int32_t>& symb
     if (found.rank != MergeTable::no_rank) waiting.add(found, place);
   };
   for (std::uint32_t i = 0; i < size; ++i) pair_up(i);
-  std::uint32_t symbols_left = size;
   const auto merge_at = [&](const MergeTable::Found& found, std::uint32_t place) {
     if (ranks_[place] != found.rank) return;  // the pair was broken since
     const std::uint32_t eaten = place + spans_[place];
@@ -128,15 +120,13 @@ bool Merger::merge_half(const MergeTable& table, std::vector<std::int32_t>& symb
     symbols[place] = found.id;
     ranks_[eaten] = MergeTable::no_rank;
     spans_[place] = spans_[end - 1] = end - place;
-    --symbols_left;
     pair_up(place);
     if (place > 0) pair_up(place - spans_[place - 1]);
   };
-  while (!waiting.empty() && symbols_left > size / 2) waiting.merge_first(merge_at);
-  std::size_t at = 0;
-  for (std::uint32_t i = 0; i < size; i += spans_[i]) symbols[at++] = symbols[i];
-  symbols.resize(at);
-  return waiting.empty();
+  while (!waiting.empty()) waiting.merge_first(merge_at);
+  std::size_t left = 0;
+  for (std::uint32_t i = 0; i < size; i += spans_[i]) symbols[left++] = symbols[i];
+  symbols.resize(left);
 }
 
 }  // namespace llmtrain

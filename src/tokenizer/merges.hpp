@@ -67,8 +67,6 @@ class Merger {
  private:
   void merge_short(const MergeTable& table, std::vector<std::int32_t>& symbols);
   void merge_long(const MergeTable& table, std::vector<std::int32_t>& symbols);
-  /// Until half of the symbols are left at most, or no pair has a merge, which it tells.
-  bool merge_half(const MergeTable& table, std::vector<std::int32_t>& symbols);
 
   std::vector<MergeTable::Found> pairs_;  ///< of a short word: each symbol's with the next one
   // Of a long word, twelve bytes a place with the symbols: what does not fit into a cache takes twice the time and more.
