@@ -141,8 +141,8 @@ class HardwareReader {
       if (std::find(names.begin(), names.end(), name) != names.end()) {
         hardware = find_hardware(name);
       } else {
-        findings_.add(fmt::format("{}: base: no hardware is called '{}'{}", map.items[i].place.text(), name,
-                                  did_you_mean(nearest(name, names))));
+        findings_.add(fmt::format("{}: base: no hardware is called '{}'; there are {}", map.items[i].place.text(), name,
+                                  fmt::join(names, ", ")));
       }
     }
   }

@@ -80,8 +80,8 @@ TEST_CASE("collectives of a step: one all-reduce, or one reduce-scatter and one 
       CHECK(collectives.size() == 2);
     } else {
       CHECK(collectives.at(Key("shard", "reduce_scatter")).bytes == bytes);
-      // Gathers are issued at the next use: none in the first step.
-      CHECK(collectives.size() == 2);
+      CHECK(collectives.at(Key("shard", "all_gather")).bytes == bytes);
+      CHECK(collectives.size() == 3);
     }
   }
 }
