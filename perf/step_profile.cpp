@@ -299,7 +299,7 @@ void profile_deck(const std::vector<std::string>& arguments) {
   require(deck.precision.compute != Compute::fp64, ExitCode::configuration,
           "precision.compute fp64: oneDNN has no products of it to compare with; set fp32 or bf16");
   const Topology topology(deck, 1);
-  const std::unique_ptr<Device> device = make_cpu_device(thread_count(deck.run.threads, 1));
+  const std::unique_ptr<Device> device = make_cpu_device(thread_count(deck.run.threads, MpiComm{}));
   Parts parts(deck, {topology, 0, MpiComm{}}, *device, measure(deck, topology, 0, DeviceKind::cpu).scratch_bytes);
   parts.params.initialise(parts.kernels, parts.stream, static_cast<std::uint64_t>(deck.run.seed));
   const Series series = measure_steps(parts, deck.run.steps);
