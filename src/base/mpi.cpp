@@ -2,14 +2,13 @@
 /// RAII over MPI handles; message sizes beyond INT_MAX are cut into pieces here, once.
 #include "llmtrain/base/mpi.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 
 #include "llmtrain/base/backoff.hpp"
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/host.hpp"
 #include "llmtrain/base/mpi_native.hpp"
 
 namespace llmtrain {
@@ -58,12 +57,11 @@ bool ranks_share_cores() {
   check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
   int ranks = 0;
   check_mpi(MPI_Comm_size(node, &ranks), "MPI_Comm_size");
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  sched_getaffinity(0, sizeof cores, &cores);  // where it fails, no rank's cores are known and none are counted
-  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, node), "MPI_Allreduce");
+  std::string cores = core_mask();
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, cores.data(), static_cast<int>(cores.size()), MPI_BYTE, MPI_BOR, node),
+            "MPI_Allreduce");
   check_mpi(MPI_Comm_free(&node), "MPI_Comm_free");
-  return ranks > CPU_COUNT(&cores);
+  return ranks > std::count(cores.begin(), cores.end(), '1');
 }
 
 }  // namespace

@@ -2,11 +2,11 @@
 /// Derived values, each written once.
 #include "llmtrain/driver/resolve.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <vector>
+
+#include "llmtrain/base/host.hpp"
 
 namespace llmtrain {
 
@@ -35,12 +35,7 @@ int share_of_cores(std::span<const std::string> allowed, int own) {
 }
 
 int thread_count(int wanted, const MpiComm& node) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  sched_getaffinity(0, sizeof set, &set);
-  std::string cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) cores += CPU_ISSET(core, &set) ? '1' : '0';
-  const std::vector<std::string> allowed = node ? node.all_gather(cores) : std::vector<std::string>{cores};
+  const std::vector<std::string> allowed = node ? node.all_gather(core_mask()) : std::vector{core_mask()};
   if (wanted > 0) return wanted;
   if (const char* given = std::getenv("OMP_NUM_THREADS"); given != nullptr && std::atoi(given) > 0) {
     return std::atoi(given);

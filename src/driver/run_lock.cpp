@@ -19,6 +19,7 @@
 
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/base/files.hpp"
+#include "llmtrain/base/host.hpp"
 
 namespace llmtrain {
 
@@ -116,11 +117,9 @@ std::string reason_to_take(const LockHolder& holder, const LockHolder& self) {
 }  // namespace
 
 LockHolder LockHolder::self() {
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
   std::error_code ignored;
   LockHolder holder;
-  holder.host = host;
+  holder.host = host_name();
   holder.boot = line_of("/proc/sys/kernel/random/boot_id");
   holder.space = fs::read_symlink("/proc/self/ns/pid", ignored).string();
   holder.process = std::to_string(::getpid());

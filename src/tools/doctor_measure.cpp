@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Products, copies, messages and collectives against the clock.
-#include <unistd.h>
-
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -11,6 +9,7 @@
 #include "llmtrain/backend/kernels.hpp"
 #include "llmtrain/backend/workspace.hpp"
 #include "llmtrain/base/clock.hpp"
+#include "llmtrain/base/host.hpp"
 #include "llmtrain/base/median.hpp"
 #include "llmtrain/memory/arena.hpp"
 #include "llmtrain/parallel/groups.hpp"
@@ -171,12 +170,6 @@ GroupHealth Examiner::measure_group(const std::string& name, std::vector<int> me
   health.reduce_scatter =
       rate("reduce_scatter", [&](Communicator::Batch& batch) { batch.reduce_scatter(part, whole); });
   return health;
-}
-
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
 }
 
 /// Each rank's row, on every rank.

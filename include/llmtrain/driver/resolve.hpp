@@ -19,7 +19,7 @@ Deck resolve(const Deck& deck, std::int64_t tokenizer_vocab, DeviceKind device);
 /// whether the ranks of its node are bound or not. Collective over `node`; null for a program alone.
 int thread_count(int wanted, const MpiComm& node);
 
-/// Cores that are `allowed` to rank `own` ('1' by number of the core, one text a rank of the node), each divided among the
+/// Cores that are `allowed` to rank `own` (core_mask() of each rank of the node), each divided among the
 /// ranks that may run there; at least 1.
 int share_of_cores(std::span<const std::string> allowed, int own);
 

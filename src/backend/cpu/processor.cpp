@@ -3,13 +3,14 @@
 #include "processor.hpp"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <fstream>
 #include <set>
 #include <string>
 #include <utility>
+
+#include "llmtrain/base/host.hpp"
 
 namespace llmtrain {
 
@@ -59,12 +60,10 @@ Isa instruction_set() {
 
 /// Physical cores that this process may run on: threads that share a core share its arithmetic units.
 int allowed_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  const std::string mask = core_mask();
   std::set<std::pair<int, int>> cores;  // (package, core)
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &set)) continue;
+  for (int cpu = 0; cpu < std::ssize(mask); ++cpu) {
+    if (mask[static_cast<std::size_t>(cpu)] != '1') continue;
     const std::string topology = fmt::format("/sys/devices/system/cpu/cpu{}/topology/", cpu);
     cores.emplace(static_cast<int>(number_in(topology + "physical_package_id", 0)),
                   static_cast<int>(number_in(topology + "core_id", cpu)));
