@@ -50,9 +50,8 @@ void IndexMemory::build() {
   parts_.clear();
 }
 
-void IndexMemory::build(const MpiComm& world) {
+void IndexMemory::build(const MpiComm& world, const MpiComm& node) {
   if (bytes_ == 0) return;
-  const MpiComm node = world.split_by_node();
   const bool first = node.rank() == 0;
   agree(world, [&] {
     if (first) make();

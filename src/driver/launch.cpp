@@ -36,9 +36,8 @@ DeviceKind device_kind(DeviceChoice choice, const MpiComm& world) {
 
 }  // namespace
 
-std::unique_ptr<Device> make_device(const RunConfig& run, const MpiComm& world) {
+std::unique_ptr<Device> make_device(const RunConfig& run, const MpiComm& world, const MpiComm& node) {
   const DeviceKind kind = device_kind(run.device, world);
-  const MpiComm node = world.split_by_node();
   std::unique_ptr<Device> device;
   const int threads = thread_count(run.threads, node);
   agree(world, [&] {
@@ -51,8 +50,8 @@ std::unique_ptr<Device> make_device(const RunConfig& run, const MpiComm& world) 
 namespace {
 
 /// Number of each rank's node, in order of first appearance. Collective.
-std::vector<int> node_numbers(const MpiComm& world) {
-  const std::string leader = world.split_by_node().broadcast(std::to_string(world.rank()), 0);
+std::vector<int> node_numbers(const MpiComm& world, const MpiComm& node) {
+  const std::string leader = node.broadcast(std::to_string(world.rank()), 0);
   std::map<std::string, int> numbers;
   std::vector<int> nodes;
   for (const std::string& name : world.all_gather(leader)) {
@@ -126,13 +125,14 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
         written.data.tokenizer.file);
   });
   const Deck resolved = resolve(written, tokenizer->vocab(), device_kind(written.run.device, world));
+  const MpiComm node = world.split_by_node();
   Launch out{.deck = resolved,
              .tokenizer = std::move(tokenizer),
              .resumed = {},
              .data = {},
              .place = {Topology(written, world.size()), world.rank(), world},
-             .nodes = node_numbers(world),
-             .device = make_device(resolved.run, world),
+             .nodes = node_numbers(world, node),
+             .device = make_device(resolved.run, world, node),
              .warnings = {},
              .protect = {},
              .identity = {},
@@ -152,7 +152,7 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
     out.data = open_training_data(deck.data, deck.run, deck.model.seq_len, deck.schedule.global_batch, deck.model.vocab,
                                   out.tokenizer->digest(), memory);
   });
-  memory->build(world);
+  memory->build(world, node);
   out.warnings.insert(out.warnings.end(), out.data.warnings.begin(), out.data.warnings.end());
   if (start == Start::resume) identify(out);
   return out;

@@ -61,7 +61,7 @@ int tool_doctor(const MpiComm& world, Arguments arguments) {
   const bool by_deck = !request->deck.empty();
   const Deck deck =
       by_deck ? read_shared_deck(request->deck, request->overrides, world, {.ranks = world.size()}) : Deck{};
-  const std::unique_ptr<Device> device = make_device(deck.run, world);
+  const std::unique_ptr<Device> device = make_device(deck.run, world, world.split_by_node());
   const bool gpu = device->kind() == DeviceKind::cuda;
   const DType precision = by_deck ? data_dtype(deck.precision.compute) : gpu ? DType::bf16 : DType::fp32;
   const std::int64_t mebibytes = request->mebibytes > 0 ? request->mebibytes : gpu ? 256 : 16;

@@ -50,7 +50,7 @@ TEST_CASE("one rank of a node fills what all of them read") {
   CHECK(a % 8 == 0);
   CHECK(b % 8 == 0);
   CHECK(b >= a + 20);
-  memory.build(world);
+  memory.build(world, node);
   CHECK(filled == (node.rank() == 0 ? 2 : 0));
   for (int i = 0; i < 5; ++i) {
     CHECK(reinterpret_cast<const std::int32_t*>(memory.at(a))[i] == 7 + i);
@@ -84,7 +84,7 @@ TEST_CASE("ranks that share a node read the order that a rank alone makes") {
   const auto memory = std::make_shared<IndexMemory>();
   const SourceDataset shared(source, 16, SampleIndex(*source, {3, 190}, 16, 1000, 99, memory));
   const BlendIndex blend(std::array{0.3, 0.5, 0.2}, 5000, memory);
-  memory->build(world);
+  memory->build(world, world.split_by_node());
   const SourceDataset alone(source, {3, 190}, 16, 1000, 99);
   REQUIRE(shared.samples() == alone.samples());
   std::vector<std::int32_t> a(17), b(17);
@@ -104,12 +104,12 @@ TEST_CASE("ranks that share a node read the order that a rank alone makes") {
 }
 
 TEST_CASE("a failure of the rank that fills is everybody's, and too much memory is an error, not the end") {
-  const MpiComm world = MpiComm::world();
+  const MpiComm world = MpiComm::world(), node = world.split_by_node();
   const auto code_of = [&](std::int64_t bytes, IndexMemory::Fill fill) {
     IndexMemory memory;
     memory.request(bytes, std::move(fill));
     try {
-      memory.build(world);
+      memory.build(world, node);
     } catch (const AgreedError& error) {
       return error.code();
     }

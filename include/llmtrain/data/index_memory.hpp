@@ -30,8 +30,8 @@ class IndexMemory {
 
   /// For this process alone. Throws Error(out_of_memory).
   void build();
-  /// For the ranks of `world`, whose parts are alike, with a copy a node. Throws AgreedError. Collective.
-  void build(const MpiComm& world);
+  /// For the ranks of `world`, whose parts are alike, with a copy a `node`. Throws AgreedError. Collective.
+  void build(const MpiComm& world, const MpiComm& node);
 
   std::int64_t bytes() const { return bytes_; }
   const std::byte* at(std::int64_t place) const { return data_ + place; }

@@ -54,8 +54,8 @@ enum class Start {
 /// exist are locked before anybody looks into them (73). Collective over `world`.
 Launch launch(const std::string& deck_path, std::span<const std::string> overrides, const MpiComm& world, Start start);
 
-/// This rank's device, as `run` asks for it. Collective.
-std::unique_ptr<Device> make_device(const RunConfig& run, const MpiComm& world);
+/// This rank's device, as `run` asks for it. Collective over `world`, of which `node` has the ranks of this node.
+std::unique_ptr<Device> make_device(const RunConfig& run, const MpiComm& world, const MpiComm& node);
 
 /// The deck as all ranks read it: its text is rank 0's. Throws AgreedError for what `checks` refuses. Collective.
 Deck read_shared_deck(const std::string& path, std::span<const std::string> overrides, const MpiComm& world,
