@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "llmtrain/base/median.hpp"
 #include "llmtrain/base/text.hpp"
@@ -25,24 +26,30 @@ struct Like {
   bool more_is_worse;     ///< latencies
   std::vector<std::string> whose;
   std::vector<double> figures;
+  double middle = 0;  ///< their median
 
+  /// Speed of figure i in parts of the median's.
   double part(std::size_t i) const {
-    const double middle = median(figures);
     return middle <= 0 ? 1 : more_is_worse ? middle / figures[i] : figures[i] / middle;
   }
 };
+
+Like with_median(Like like) {
+  like.middle = median(like.figures);
+  return like;
+}
 
 std::string name_of_rank(const Health& health, int rank) {
   return fmt::format("rank {} on {}", rank, health.ranks[static_cast<std::size_t>(rank)].host);
 }
 
 Like of_ranks(const Health& health, const std::string& kind, double RankHealth::*figure) {
-  Like like{kind, giga, figure == &RankHealth::product_rate ? "GFLOP/s" : "GB/s", false, {}, {}};
+  Like like{kind, giga, figure == &RankHealth::product_rate ? "GFLOP/s" : "GB/s", false, {}, {}, 0};
   for (std::size_t rank = 0; rank < health.ranks.size(); ++rank) {
     like.whose.push_back(name_of_rank(health, static_cast<int>(rank)));
     like.figures.push_back(health.ranks[rank].*figure);
   }
-  return like;
+  return with_median(std::move(like));
 }
 
 bool on_one_host(const Health& health, const PairHealth& pair) {
@@ -51,24 +58,24 @@ bool on_one_host(const Health& health, const PairHealth& pair) {
 }
 
 Like of_pairs(const Health& health, bool on_one) {
-  Like like{on_one ? "messages on one host" : "messages between hosts", giga, "GB/s", false, {}, {}};
+  Like like{on_one ? "messages on one host" : "messages between hosts", giga, "GB/s", false, {}, {}, 0};
   for (const PairHealth& pair : health.pairs) {
     if (on_one_host(health, pair) != on_one) continue;
     like.whose.push_back(fmt::format("{} and {}", name_of_rank(health, pair.first), name_of_rank(health, pair.second)));
     like.figures.push_back(pair.rate);
   }
-  return like;
+  return with_median(std::move(like));
 }
 
 Like of_groups(const Health& health, const std::string& axis, const std::string& kind, double GroupHealth::*figure) {
   const bool latency = figure == &GroupHealth::latency;
-  Like like{fmt::format("{} of {}", kind, axis), latency ? 1e-6 : giga, latency ? "us" : "GB/s", latency, {}, {}};
+  Like like{fmt::format("{} of {}", kind, axis), latency ? 1e-6 : giga, latency ? "us" : "GB/s", latency, {}, {}, 0};
   for (const GroupHealth& group : health.groups) {
     if (group.name != axis) continue;
     like.whose.push_back(fmt::format("{} of ranks {}", axis, ranges(group.ranks)));
     like.figures.push_back(group.*figure);
   }
-  return like;
+  return with_median(std::move(like));
 }
 
 struct GroupFigure {
@@ -149,7 +156,7 @@ std::string pair_table(const Health& health) {
     const auto [slowest, fastest] = std::minmax_element(like.figures.begin(), like.figures.end());
     text +=
         fmt::format("  {}: {:.2f} to {:.2f}, median {:.2f}; slowest: {}\n", like.kind, *slowest / giga, *fastest / giga,
-                    median(like.figures) / giga, like.whose[static_cast<std::size_t>(slowest - like.figures.begin())]);
+                    like.middle / giga, like.whose[static_cast<std::size_t>(slowest - like.figures.begin())]);
   }
   return text;
 }
@@ -184,7 +191,7 @@ std::vector<std::string> ailments(const Health& health, double part) {
       if (like.part(i) >= part) continue;
       found.push_back(fmt::format("{}: {} {:.4g} {}, {:.0f}% of the median's speed ({:.4g} {})", like.whose[i],
                                   like.kind, like.figures[i] / like.unit, like.unit_name, 100 * like.part(i),
-                                  median(like.figures) / like.unit, like.unit_name));
+                                  like.middle / like.unit, like.unit_name));
     }
   }
   for (std::size_t rank = 0; rank < health.ranks.size(); ++rank) {
