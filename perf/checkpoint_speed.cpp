@@ -23,6 +23,7 @@
 #include "llmtrain/base/clock.hpp"
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/base/files.hpp"
+#include "llmtrain/base/median.hpp"
 #include "llmtrain/checkpoint/loader.hpp"
 #include "llmtrain/checkpoint/saver.hpp"
 
@@ -32,12 +33,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t block = std::size_t{4} << 20;  // bytes of one plain read or write
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const std::size_t n = values.size();
-  return (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
 
 /// Master weights and moments of blocks of matrices of 2048 x 2048, the last one smaller.
 struct State {

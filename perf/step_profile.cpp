@@ -17,6 +17,7 @@
 #include "cpu/gemm.hpp"
 #include "llmtrain/base/clock.hpp"
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/median.hpp"
 
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/driver/dry_run.hpp"
@@ -28,12 +29,6 @@
 
 namespace llmtrain {
 namespace {
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
 
 /// One kind of work in a step: an operation, for matrix products with its shape.
 struct Work {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/median.hpp"
 
 namespace llmtrain {
 
@@ -245,7 +246,7 @@ cublasLtMatmulAlgo_t CudaGemm::fastest(const Plan& plan, const GemmKey& key, con
 
 double CudaGemm::time(const Plan& plan, const Call& call, const cublasLtMatmulAlgo_t& algorithm, void* result,
                       int runs) const {
-  std::vector<float> times;
+  std::vector<double> times;
   for (int run = 0; run <= runs; ++run) {  // the first is warm-up
     check_cuda(cudaEventRecord(begin_, call.stream), "cudaEventRecord");
     for (int i = 0; i < batch; ++i) {
@@ -259,8 +260,7 @@ double CudaGemm::time(const Plan& plan, const Call& call, const cublasLtMatmulAl
     check_cuda(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
     if (run > 0) times.push_back(milliseconds);
   }
-  std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
-  return static_cast<double>(times[static_cast<std::size_t>(runs / 2)]) * 1e-3 / batch;
+  return median(std::move(times)) * 1e-3 / batch;
 }
 
 cublasStatus_t CudaGemm::multiply(const Plan& plan, const Call& call, const cublasLtMatmulAlgo_t& algorithm,
