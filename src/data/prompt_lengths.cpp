@@ -11,18 +11,20 @@ namespace llmtrain {
 
 namespace {
 
-/// The prefix, if there is such a set.
-std::string existing(const std::string& prefix) {
-  require(std::filesystem::exists(prefix + ".idx"), ExitCode::missing_input,
+/// What the prompts of the set at `prefix` are called, if there are some.
+std::string existing_prompts(const std::string& prefix) {
+  require(has_prompts(prefix), ExitCode::missing_input,
           "cannot open {}.idx, the lengths of prompts: write the set with preprocess --prompt-key, or leave "
           "data.mask_prompt false",
-          prefix);
-  return prefix;
+          prompts_of(prefix));
+  return prompts_of(prefix);
 }
 
 }  // namespace
 
-PromptLengths::PromptLengths(const IndexedDataset& set) : set_(set), lengths_(existing(prompts_of(set.prefix()))) {
+bool has_prompts(const std::string& prefix) { return std::filesystem::exists(prompts_of(prefix) + ".idx"); }
+
+PromptLengths::PromptLengths(const IndexedDataset& set) : set_(set), lengths_(existing_prompts(set.prefix())) {
   bool fits = lengths_.sequences() == set.sequences();
   for (std::int64_t i = 0; fits && i < set.sequences(); ++i) fits = lengths_.length(i) == 1;
   require(fits, ExitCode::bad_input,

@@ -73,12 +73,11 @@ void GroupCheck::add(int rank, const IssuedBatches& issued) {
 void GroupCheck::finish() const {
   for (const auto& [group, seen] : seen_) {
     for (const int member : group.second) {
-      const bool silent = ranks_.contains(member) && std::ranges::find(seen.ranks, member) == seen.ranks.end();
-      require(
-          !silent, ExitCode::internal,
-          "internal error: in group {} batch 1 is {} on rank {} but nothing on rank {}; please report this with the "
-          "deck",
-          title(group), text_of(seen.batches, 0), seen.ranks.front(), member);
+      if (!ranks_.contains(member) || std::ranges::find(seen.ranks, member) != seen.ranks.end()) continue;
+      fail(ExitCode::internal,
+           "internal error: in group {} batch 1 is {} on rank {} but nothing on rank {}; please report this with the "
+           "deck",
+           title(group), text_of(seen.batches, 0), seen.ranks.front(), member);
     }
   }
 }

@@ -103,13 +103,12 @@ void copy_documents(const IndexedDataset& set, std::int64_t begin, std::int64_t 
 /// Whether all sets have lengths of prompts, which are then treated as the sets are. Throws Error(bad_input) where only some
 /// have.
 bool have_prompts(const std::vector<std::string>& prefixes) {
-  const auto has = [](const std::string& prefix) { return std::filesystem::exists(prompts_of(prefix) + ".idx"); };
-  const auto count = std::count_if(prefixes.begin(), prefixes.end(), has);
-  const auto without = std::find_if_not(prefixes.begin(), prefixes.end(), has);
-  require(count == 0 || without == prefixes.end(), ExitCode::bad_input,
-          "data merge: {} has no {}.idx, but other sets have their lengths of prompts; preprocess it with --prompt-key",
-          without == prefixes.end() ? "" : *without, without == prefixes.end() ? "" : prompts_of(*without));
-  return count > 0;
+  if (std::ranges::none_of(prefixes, has_prompts)) return false;
+  const auto without = std::ranges::find_if_not(prefixes, has_prompts);
+  if (without == prefixes.end()) return true;
+  fail(ExitCode::bad_input,
+       "data merge: {} has no {}.idx, but other sets have their lengths of prompts; preprocess it with --prompt-key",
+       *without, prompts_of(*without));
 }
 
 /// The sets one after the other, in a writer that is not published yet.

@@ -2,7 +2,6 @@
 /// `llmtrain data info|dump|verify|at`: what is in a set, whether it is sound, what a step reads.
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -132,8 +131,6 @@ void check_sidecar(const IndexedDataset& set, const Sidecar& sidecar, const Scan
   same("tokens", sidecar.tokens, set.tokens());
   same("as its largest id", sidecar.max_token, scan.largest);
 }
-
-bool has_prompts(const std::string& prefix) { return std::filesystem::exists(prompts_of(prefix) + ".idx"); }
 
 std::int64_t count_prompt_tokens(const IndexedDataset& set) {
   const PromptLengths prompts(set);

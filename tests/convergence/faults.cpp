@@ -10,6 +10,7 @@
 #include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/micro_batches.hpp"
 #include "llmtrain/plan/group_check.hpp"
+#include "support/small_deck.hpp"
 
 using namespace llmtrain;
 
@@ -67,22 +68,10 @@ struct Case {
 
 /// Layouts in which every kind of group occurs.
 std::vector<Case> cases() {
-  Deck deck;
-  ModelConfig& m = deck.model;
-  m.layers = 4;
-  m.hidden = 32;
-  m.heads = 4;
-  m.kv_heads = 2;
-  m.head_dim = 8;
-  m.ffn = 48;
-  m.seq_len = 16;
-  m.vocab = 61;
-  m.vocab_multiple = 16;
-  m.tied = true;
+  Deck deck = small_deck(1, 4, true);
   deck.precision.compute = Compute::bf16;
   deck.parallel.persistence = 0;
   deck.schedule.micro_batch = 1;
-  deck.schedule.global_batch = 16;
   Deck sharded = deck;
   sharded.parallel.tensor = 4;
   sharded.parallel.pipeline = 2;

@@ -12,6 +12,8 @@ namespace llmtrain {
 /// What the set of prompt lengths of the set at `prefix` is called.
 inline std::string prompts_of(const std::string& prefix) { return prefix + "_prompt"; }
 
+bool has_prompts(const std::string& prefix);
+
 /// PREFIX_prompt.bin/.idx: a .bin/.idx pair like any other, in which sequence i is one number, the tokens at the start of
 /// sequence i of PREFIX that are its prompt. Thread-safe.
 class PromptLengths {
