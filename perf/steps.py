@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One row of a table from a run's metrics.jsonl: medians of the steps after the third.
 
-usage: steps.py METRICS [--ranks N] [--must M] CELL...: | CELL ... | tokens/s a rank | % of M | MFU, % | steps | timing |
+usage: steps.py METRICS [--ranks N] [--must M] CELL...
+The columns: CELL ..., tokens/s a rank, M and the % of it, MFU in %, timed steps, all of timing.
 """
 import argparse
 import json

@@ -63,7 +63,7 @@ def whole(file, group, sections):
 
 
 def deviation(found, expected, noise=1e-3):
-    """Largest difference of a section in the norm above, with `noise` for 1e-3."""
+    """Largest difference of a section in the norm above, with `noise` in place of 1e-3."""
     total = training.norm_of(expected.values())
     elements = sum(b.size for b in expected.values())
     worst = []

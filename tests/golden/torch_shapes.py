@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains Llama, Qwen2 and GPT-2 of shapes as on GPUs on real text, in llmtrain and in PyTorch with transformers: the same
-weights, tokens and optimizer, in fp32 and in bf16 with fp32 weights (there: autocast).
+"""Trains Llama, Qwen2 and GPT-2 of shapes as on GPUs on real text, in llmtrain and in transformers: the same
+weights, tokens and optimizer, in fp32 and in bf16 with fp32 master weights (there by autocast, which keeps the sums of
+the residual stream in fp32, and by working weights in bf16, which does not).
 
 usage: torch_shapes.py BINARY [--device cuda] [--small] [--text FILE] [--only NAME] [--keep FOLDER]; exit 1 if a figure
 is above its bound. Text: FILE, or this repository's sources, through a tokenizer trained on it. PyTorch in fp32 is the
@@ -40,14 +41,14 @@ KINDS = {".md", ".cpp", ".hpp", ".cu", ".cuh", ".py", ".sh", ".yaml"}
 def make_data(binary, folder, text):
     """A tokenizer of as many ids as the models have and a token file of documents; returns the keys of a deck's data."""
     root = FOLDER.parents[1]
-    places = [text] if text else [path for name in FOLDERS for path in [root / name, *sorted((root / name).rglob("*"))]
-                                  if path.suffix in KINDS and path.is_file()]
+    files = [path for name in FOLDERS for path in [root / name, *sorted((root / name).rglob("*"))]]
+    places = [text] if text else [path for path in files if path.suffix in KINDS and path.is_file()]
     lines = folder / "text.jsonl"
     lines.write_text("".join(json.dumps({"text": path.read_text()}) + "\n" for path in places))
-    files = ["preprocess", "--input", lines, "--output-prefix", folder / "text"]
+    command = ["preprocess", "--input", lines, "--output-prefix", folder / "text"]
     tokenizer = folder / "text_tokenizer.json"
-    call(binary, *files, "--train-tokenizer", LLAMA["vocab"])
-    print(call(binary, *files, "--tokenizer", tokenizer).strip())
+    call(binary, *command, "--train-tokenizer", LLAMA["vocab"])
+    print(call(binary, *command, "--tokenizer", tokenizer).strip())
     return {"train": [str(folder / "text_text_document")], "split": "100,0,0", "tokenizer": str(tokenizer)}
 
 
@@ -68,52 +69,54 @@ def make_deck(name, data, folder, device, small):
 
 
 def bounded(what, found, bound):
-    check(found <= bound, f"{what:66} {found:8.1e}   bound {bound:8.1e}")
+    check(found <= bound, f"{what:44} {found:8.1e}   bound {bound:8.1e}")
 
 
-def root_mean_square(values):
-    return float(np.sqrt(np.mean(np.square(values))))
+def off(run, reference):
+    """Of the gradients of step 1, the first 20 losses, the means of 20 losses, and all losses (root mean square)."""
+    loss, expected = run.loss, reference.loss
+    means = [abs(loss[i:i + 20].mean() / expected[i:i + 20].mean() - 1) for i in range(0, len(loss), 20)]
+    return (compare.deviation(run.gradients, reference.gradients), np.abs(loss / expected - 1)[:20].max(), max(means),
+            np.sqrt(np.mean(np.square(loss - expected))))
 
 
-def compare_runs(ours, theirs):
-    """Both by precision; PyTorch in fp32 is what all are compared with."""
-    reference = theirs["fp32"]
-    deviation = {what: compare.deviation(run.gradients, reference.gradients)
-                 for what, run in (("fp32", ours["fp32"]), ("bf16", ours["bf16"]), ("torch", theirs["bf16"]))}
-    bounded("fp32: every gradient of step 1", deviation["fp32"], 1e-5)
-    bounded(f"bf16: every gradient of step 1 (PyTorch's in bf16: {deviation['torch']:.1e})", deviation["bf16"], 3e-2)
-    first, steps = slice(20), len(reference.loss)
-    off = {kind: np.abs(ours[kind].loss / reference.loss - 1) for kind in ours}
-    bounded(f"fp32: losses of {len(off['fp32'][first])} steps (of {steps}: {off['fp32'].max():.1e})",
-            off["fp32"][first].max(), 1e-5)
-    bounded(f"bf16: losses of {steps} steps", off["bf16"].max(), 3e-2)
-    windows = [max(abs(a[i:i + 20].mean() / b[i:i + 20].mean() - 1) for i in range(0, steps, 20))
-               for a, b in ((run["bf16"].loss, reference.loss) for run in (ours, theirs))]
-    bounded(f"bf16: means of 20 losses (PyTorch's in bf16: {windows[1]:.1e})", windows[0], 1e-3)
-    for n in (20, 50, 100):
-        print("DEBUG", n, [root_mean_square((x.loss - y.loss)[:n]) for x, y in ((ours["bf16"], reference), (theirs["bf16"], reference), (ours["bf16"], theirs["bf16"]))])
-        print("DEBUG", n, [np.median(np.abs(x.loss - y.loss)[:n]) for x, y in ((ours["bf16"], reference), (theirs["bf16"], reference), (ours["bf16"], theirs["bf16"]))])
-    print(f"        losses of steps 1 and {steps}: PyTorch {reference.loss[0]:.4f} and {reference.loss[-1]:.4f}, in bf16 "
-          f"{theirs['bf16'].loss[-1]:.4f}; llmtrain {ours['fp32'].loss[-1]:.4f}, in bf16 {ours['bf16'].loss[-1]:.4f}")
+def compare_runs(runs):
+    """PyTorch in fp32 is what all are compared with. Programs that round at the same places have errors of one size; a
+    wrong rate, token or step is further off with every step. The ratio of the errors of 20 steps was 1.0 to 1.9 on a CPU;
+    3 leaves room."""
+    reference = runs["PyTorch fp32"]
+    print(f"        {'off PyTorch fp32':18} gradients  20 losses  means of 20  loss, rms  first loss  last loss")
+    for name, run in runs.items():
+        figures = off(run, reference)
+        print(f"        {name:18} {figures[0]:9.1e}  {figures[1]:9.1e}  {figures[2]:11.1e}  {figures[3]:9.1e}"
+              f"  {run.loss[0]:10.4f}  {run.loss[-1]:9.4f}")
+    exact, rounded = off(runs["llmtrain fp32"], reference), off(runs["llmtrain bf16"], reference)
+    bounded("fp32: every gradient of step 1", exact[0], 1e-5)
+    bounded("fp32: the first 20 losses", exact[1], 1e-5)
+    bounded("bf16: every gradient of step 1", rounded[0], 3e-2)
+    bounded("bf16: means of 20 losses", rounded[2], 1e-3)
+    bounded("bf16: losses, 3 x what PyTorch in bf16 is off", rounded[3], 3 * off(runs["PyTorch bf16"], reference)[3])
 
 
 def one_model(binary, name, deck_path, deck, folder, device, steps):
     started = time.monotonic()
     call(binary, deck_path)
     call(binary, "checkpoint", "export", folder / name / "checkpoints", folder / f"{name}.hf", "--dtype", "fp32")
-    ours, theirs = {}, {}
+    runs = {}
     for kind in ("fp32", "bf16"):
-        ours[kind] = torch_training.dump(binary, deck_path, folder / f"{name}.{kind}.h5", steps,
-                                         f"precision.compute={kind}")
-    own = time.monotonic() - started
+        runs[f"llmtrain {kind}"] = torch_training.dump(binary, deck_path, folder / f"{name}.{kind}.h5", steps,
+                                                       f"precision.compute={kind}")
+    batches, own = runs["llmtrain fp32"], time.monotonic() - started
     started = time.monotonic()
-    for kind, attention, autocast in (("fp32", "eager", None), ("bf16", "sdpa", torch.bfloat16)):
+    for kind, attention, options in (("fp32", "eager", {}), ("autocast", "sdpa", {"autocast": torch.bfloat16}),
+                                     ("bf16", "sdpa", {"working": torch.bfloat16})):
         model = torch_training.load(folder / f"{name}.hf", torch_training.CLASSES[name], attention).to(device)
-        theirs[kind] = torch_training.train(model, deck, ours["fp32"], steps, autocast)
-    for run in ours.values():
-        run.gradients = torch_training.doubles({key: run.gradients[key] for key in theirs["fp32"].gradients})
-    compare_runs(ours, theirs)
-    print(f"        {steps} steps four times: llmtrain {own:.0f} s, PyTorch {time.monotonic() - started:.0f} s")
+        runs[f"PyTorch {kind}"] = torch_training.train(model, deck, batches, steps, **options)
+    for kind in ("fp32", "bf16"):
+        run, names = runs[f"llmtrain {kind}"], runs["PyTorch fp32"].gradients
+        run.gradients = torch_training.doubles({key: run.gradients[key] for key in names})
+    compare_runs(runs)
+    print(f"        {steps} steps: llmtrain {own:.0f} s, PyTorch {time.monotonic() - started:.0f} s")
 
 
 def main():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scripts that ask PyTorch share: llmtrain's dumps under transformers' names, and the same steps in PyTorch."""
+"""What the scripts that ask PyTorch share: dumps under transformers' names, and the same steps in PyTorch."""
+import copy
 import json
 import subprocess
 import sys
@@ -95,15 +96,18 @@ def mean_loss(model, tokens, targets, weights):
     return (each * weights.flatten()).sum() / weights.sum()
 
 
-def train(model, deck, batches, steps, autocast=None):
-    """The dump's initial weights, tokens and optimizer in PyTorch, with fp32 weights, under autocast of that type if one
-    is given: losses, gradient norms, the first gradients and the last weights, both by name in fp64."""
+def train(model, deck, batches, steps, autocast=None, working=None):
+    """The dump's initial weights, tokens and optimizer in PyTorch, with fp32 weights; under autocast of that type if one is
+    given, or by a working copy of the weights, and so with activations, of that type. Losses, gradient norms, the
+    first gradients and the last weights, both by name in fp64."""
     device = next(model.parameters()).device
     missing, unexpected = model.load_state_dict(batches.initial, strict=False)
     if unexpected or not set(missing) <= {"lm_head.weight"}:
         raise SystemExit(f"the initial weights are not the model's: {missing}, {unexpected}")
     model.tie_weights()
     named = dict(model.named_parameters())
+    worker = copy.deepcopy(model) if working else model
+    pairs = list(zip(worker.parameters(), model.parameters()))
     o = deck["optimizer"]
     groups = [{"params": [p for p in named.values() if p.ndim > 1], "weight_decay": o["weight_decay"]},
               {"params": [p for p in named.values() if p.ndim == 1], "weight_decay": 0.0}]
@@ -111,11 +115,15 @@ def train(model, deck, batches, steps, autocast=None):
     found = types.SimpleNamespace(loss=[], grad_norm=[], gradients={}, parameters={})
     for step in range(steps):
         optimizer.zero_grad()
+        for copied, weight in pairs if working else []:
+            copied.data, copied.grad = weight.detach().to(working), None
         tokens, targets, weights = (torch.tensor(array[step], device=device)
                                     for array in (batches.tokens, batches.targets, batches.weights))
         with torch.autocast(device.type, autocast or torch.bfloat16, enabled=autocast is not None):
-            loss = mean_loss(model, tokens.long(), targets.long(), weights)
+            loss = mean_loss(worker, tokens.long(), targets.long(), weights)
         loss.backward()
+        for copied, weight in pairs if working else []:
+            weight.grad = copied.grad.float()
         if step == 0:
             found.gradients = doubles({name: p.grad for name, p in named.items()})
         found.loss.append(loss.detach())
