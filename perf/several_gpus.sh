@@ -85,17 +85,7 @@ speed_of() {
     printf '| %s | %s | `%s` | failed: %s | | | |\n' "$count" "$model" "$*" "$(grep -m 1 error "$out/$name.log")" >>"$record"
     return
   fi
-  python3 - "$work/$name/metrics.jsonl" "$count" "$model" "$*" >>"$record" <<'PYTHON'
-import json, statistics, sys
-path, ranks, model, layout = sys.argv[1:]
-steps = [json.loads(line) for line in open(path)]
-steps = [step for step in steps if "loss" in step][3:]  # the first ones warm up
-middle = lambda value: statistics.median(value(step) for step in steps)
-timing = {name: middle(lambda step: step["timing"].get(name, 0)) for name in steps[0]["timing"]}
-print(f"| {ranks} | {model} | `{layout}` | {middle(lambda s: s['timing']['tokens_per_second']) / int(ranks):,.0f} "
-      f"| {100 * middle(lambda s: s['timing'].get('mfu') or 0):.1f} | {len(steps)} "
-      f"| {', '.join(f'{name} {value:.3g}' for name, value in timing.items())} |")
-PYTHON
+  python3 perf/steps.py "$work/$name/metrics.jsonl" --ranks "$count" "$count" "$model" "\`$*\`" >>"$record"
 }
 
 speed() {
