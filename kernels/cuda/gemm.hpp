@@ -34,8 +34,8 @@ class CudaGemm {
     Tensor bias;
     Tensor workspace;  ///< uint8
     Epilogue epilogue;
-    Tensor
-        gelu;  ///< the input of GeLU, [m, n]: stored beside d = gelu(input), or read where d is multiplied by its derivative
+    /// The input of GeLU, [m, n]: stored beside d = gelu(input), or read where d is multiplied by its derivative.
+    Tensor gelu;
   };
   void run(const Call& call);
 

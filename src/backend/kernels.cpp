@@ -35,6 +35,10 @@ const char* name_of(GemmForm form) {
   return "";
 }
 
+double product_flops(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
 bool divides(std::int64_t divisor, std::int64_t n) { return divisor > 0 && n % divisor == 0; }
 
 /// Pairs (query, visible key) of one head, document masks not counted.
@@ -78,8 +82,7 @@ void Kernels::gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write 
   check.that(form == GemmForm::nt ? is_matrix(b, n, k) : is_matrix(b, k, n), "b does not fit d's columns and a");
   check.that(!bias || (has_dtype(bias, d.dtype) && is_vector(bias, n) && write == Write::overwrite),
              "bias must be [n] of d's dtype, and d be overwritten");
-  note("gemm", s, {d}, {a, b, bias, read_if(write, d)},
-       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k), name_of(form));
+  note("gemm", s, {d}, {a, b, bias, read_if(write, d)}, product_flops(m, n, k), name_of(form));
   do_gemm(s, form, d, a, b, write, bias);
 }
 
@@ -99,8 +102,7 @@ void Kernels::gemm_gelu_forward(Stream s, Tensor out, Tensor x, Tensor a, Tensor
                  is_matrix(b, n, k) && is_matrix(out, m, n) &&
                  (!bias || (has_dtype(bias, x.dtype) && is_vector(bias, n))),
              "x and out must be a b^T, bias [n], all of one dtype");
-  note("gemm", s, {x, out}, {a, b, bias},
-       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k), "nt gelu");
+  note("gemm", s, {x, out}, {a, b, bias}, product_flops(m, n, k), "nt gelu");
   do_gemm_gelu_forward(s, out, x, a, b, bias);
 }
 
@@ -114,8 +116,7 @@ void Kernels::gemm_gelu_backward(Stream s, Tensor d_x, Tensor d_y, Tensor b, Ten
   check.that(has_dtype(d_x, x.dtype) && has_dtype(d_y, x.dtype) && has_dtype(b, x.dtype) && is_matrix(d_y, m, k) &&
                  is_matrix(b, k, n) && is_matrix(d_x, m, n),
              "d_x must be like x, and both like d_y b");
-  note("gemm", s, {d_x}, {d_y, b, x}, 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k),
-       "nn gelu");
+  note("gemm", s, {d_x}, {d_y, b, x}, product_flops(m, n, k), "nn gelu");
   do_gemm_gelu_backward(s, d_x, d_y, b, x);
 }
 
