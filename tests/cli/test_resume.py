@@ -24,11 +24,14 @@ def even_data():
 
 
 def turns():
-    """The last of several epochs is shuffled by itself after step 5; 40 samples begin again after steps 5 and 10."""
+    """The last of several epochs is shuffled by itself after step 5; 40 samples begin again after steps 5 and 10. The
+    learning rate is in its plateau after step 5 and in its decay after step 10."""
     for name, end, stops, options in (("epoch", 8, (5,), ()), ("again", 12, (5, 10), ("data.samples=40",))):
-        options = (*EVEN, f"run.steps={end}", *options)
+        options = (*EVEN, f"run.steps={end}", "optimizer.schedule=wsd", "optimizer.final_decay_steps=3", *options)
         text = run(2, name, *options)
         check(("used again in the same order" in text) == (name == "again"), f"{name}: says so if samples come again")
+        rates = [line["lr"] for line in metrics(name)]
+        check(rates[3] == rates[end - 4] > rates[end - 3] > rates[end - 1] == 3e-4, f"{name}: the rates stay and fall")
         for stop in stops:
             part = f"{name}{stop}"
             run(2, part, *options, f"run.stop_after={stop}")
