@@ -77,6 +77,27 @@ def changed_data():
         path.write_bytes(content)
 
 
+def changed_tokenizer():
+    """Two merges that change places are another tokenizer under the same name: the data says so, or the checkpoint."""
+    preprocess = [PROGRAM, "preprocess", "--input", "work/text.jsonl", "--output-prefix", "work/bpe", "--eod", "<e>"]
+    file = Path("work/bpe_tokenizer.json")
+    for more in (["--train-tokenizer", "280"], ["--tokenizer", str(file), "--append-eod"]):
+        subprocess.run([*preprocess, *more], check=True, stdin=subprocess.DEVNULL, capture_output=True)
+    options = ("data.train=[work/bpe_text_document]", f"data.tokenizer={file}", "run.steps=8", "data.eval_every=0")
+    run(1, "merges", *options, "run.stop_after=4")
+    model = json.loads(file.read_text())
+    merges = model["model"]["merges"]
+    merges[0], merges[1] = merges[1], merges[0]
+    file.write_text(json.dumps(model))
+    check("work/bpe_text_document" in run(1, "merges", *options, code=78), "data of another tokenizer is refused")
+    Path("work/bpe_text_document.json").unlink()  # what preprocess noted
+    text = run(1, "merges", *options, code=84)
+    named = "other contents of data.tokenizer" in text and "checkpoint.allow: [data.tokenizer]" in text
+    check(named, f"a checkpoint of another tokenizer is refused {text}")
+    text = run(1, "merges", *options, "checkpoint.allow=[data.tokenizer]")
+    check("data.tokenizer has other contents than in the checkpoint" in text, "another tokenizer that is allowed is told")
+
+
 def other_keys():
     """What may differ is told; what may not is refused with a table of it."""
     run(1, "keys", "run.steps=8", "run.stop_after=4")
@@ -94,5 +115,6 @@ turns()
 no_steps()
 finished()
 changed_data()
+changed_tokenizer()
 other_keys()
 finish()
