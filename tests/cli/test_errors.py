@@ -156,7 +156,7 @@ def worlds():
                          timeout=300)
     said = got.stderr.count("global_batch 8 is not divisible by schedule.micro_batch x data = 2 x 3 = 6")
     check(got.returncode == 78 and said == 1, f"three ranks: 78, once ({got.returncode}, {said})")
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"):
         refused(f"another MPI's launcher ({name})", 78, [name + "=4", "Open MPI"], "run.dir=work/none", env={name: "4"})
 
 
