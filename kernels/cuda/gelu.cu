@@ -144,7 +144,7 @@ void CudaKernels::do_bias_gradient(Stream s, Tensor d_bias, Tensor d_out, Write 
       column_sums<T, 1><<<blocks, threads, 0, streams_[s]>>>(partials, Matrix<T>(d_out), rows, cols);
     }
     check_launch("bias_gradient");
-    add_partial_sums(streams_[s], d_bias, partials, cols, y, write);
+    add_partial_sums(streams_[s], {d_bias}, partials, y, write);
   });
 }
 
