@@ -37,10 +37,23 @@ void CudaKernels::do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b,
     if (write == Write::overwrite) do_fill(s, d, 0);
   } else {
     const Tensor fused = d.dtype == DType::fp64 ? Tensor{} : bias;  // cuBLASLt has no fp64 epilogues
-    gemm_->run(streams_[s], form, d, a, b, write, fused, library_workspace());
+    gemm_->run({streams_[s], form, d, a, b, write, fused, library_workspace(), Epilogue::none, {}});
     if (fused) return;
   }
   if (bias) do_bias_add(s, d, d, bias);
+}
+
+bool CudaKernels::fuses_gelu(const Tensor& x, Gelu form) const { return is_gelu_of_products(x, form); }
+
+void CudaKernels::do_gemm_gelu_forward(Stream s, Tensor out, Tensor x, Tensor a, Tensor b, Tensor bias) {
+  if (out.numel() == 0) return;
+  gemm_->run({streams_[s], GemmForm::nt, out, a, b, Write::overwrite, bias, library_workspace(), Epilogue::gelu, x});
+}
+
+void CudaKernels::do_gemm_gelu_backward(Stream s, Tensor d_x, Tensor d_y, Tensor b, Tensor x) {
+  if (d_x.numel() == 0) return;
+  gemm_->run(
+      {streams_[s], GemmForm::nn, d_x, d_y, b, Write::overwrite, {}, library_workspace(), Epilogue::gelu_gradient, x});
 }
 
 void CudaKernels::warn_of_plain_attention(const AttentionShape& shape) {

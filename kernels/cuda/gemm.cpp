@@ -58,22 +58,34 @@ class Layout {
 
 class Descriptor {
  public:
-  Descriptor(DType data, bool first_transposed, bool second_transposed, bool bias) {
-    const bool fp64 = data == DType::fp64;
+  explicit Descriptor(const GemmKey& key) {
+    const bool fp64 = key.data == DType::fp64;
     check_cublas(cublasLtMatmulDescCreate(&descriptor_, fp64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
                                           fp64 ? CUDA_R_64F : CUDA_R_32F),
                  "cublasLtMatmulDescCreate");
-    set(CUBLASLT_MATMUL_DESC_TRANSA, first_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(CUBLASLT_MATMUL_DESC_TRANSB, second_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (bias) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, key.form == GemmForm::nt ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, key.form == GemmForm::tn ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key));
+    if (key.epilogue != Epilogue::none) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.ld_gelu);
   }
   ~Descriptor() { cublasLtMatmulDescDestroy(descriptor_); }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   operator cublasLtMatmulDesc_t() const { return descriptor_; }
-  void set_bias(const void* data) const { set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data); }
+  void point_at(const Tensor& bias, const Tensor& gelu) const {
+    if (bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
+    if (gelu) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, gelu.data);
+  }
 
  private:
+  static cublasLtEpilogue_t epilogue_of(const GemmKey& key) {
+    switch (key.epilogue) {
+      case Epilogue::none: return key.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+      case Epilogue::gelu: return key.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+      case Epilogue::gelu_gradient: break;
+    }
+    return CUBLASLT_EPILOGUE_DGELU;
+  }
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value) const {
     check_cublas(cublasLtMatmulDescSetAttribute(descriptor_, attribute, &value, sizeof value),
@@ -113,7 +125,7 @@ class Preference {
 struct CudaGemm::Plan {
   explicit Plan(const GemmKey& key)
       : data(key.data),
-        descriptor(key.data, key.form == GemmForm::nt, key.form == GemmForm::tn, key.bias),
+        descriptor(key),
         first(key.data, key.form == GemmForm::nt ? key.n : key.k, key.form == GemmForm::nt ? key.k : key.n, key.ldb),
         second(key.data, key.form == GemmForm::tn ? key.k : key.m, key.form == GemmForm::tn ? key.m : key.k, key.lda),
         result(key.result, key.m, key.n, key.ldd) {}
@@ -124,21 +136,15 @@ struct CudaGemm::Plan {
   cublasLtMatmulAlgo_t algorithm{};
 };
 
-/// What one product works on.
-struct CudaGemm::Call {
-  cudaStream_t stream;
-  Tensor d, a, b;
-  Write write;
-  Tensor bias, workspace;
-};
-
 namespace {
 
 /// Products below this many FLOP take the first proposal: they are over before a choice would pay.
 constexpr double tuned_flops = 1e9;
 constexpr int proposal_count = 40;  // of cuBLASLt, in the order of its estimate
 constexpr int finalists = 6;
-constexpr int batch = 4;  // products timed together, so that the GPU is as busy and as warm as in a step
+// Products timed together, so that the GPU is as busy and as warm as in a step; one or more until they take so long.
+constexpr int largest_batch = 4;
+constexpr double batch_seconds = 2e-3;
 
 bool wants_tuning(bool deterministic) {
   const char* setting = std::getenv("LLMTRAIN_TUNE_GEMM");
@@ -228,10 +234,12 @@ cublasLtMatmulAlgo_t CudaGemm::fastest(const Plan& plan, const GemmKey& key, con
   const Borrowed borrowed(keeps ? static_cast<std::size_t>(key.m * key.ldd * size_of(key.result)) : 0);
   if (keeps && borrowed.data() == nullptr) return candidates.front();
   void* const result = keeps ? borrowed.data() : call.d.data;
+  const double one = time(plan, call, candidates.front(), result, 1, 1);
+  const int batch = one > 0 ? std::clamp(static_cast<int>(batch_seconds / one), 1, largest_batch) : 1;
   const auto keep_best = [&](std::size_t count, int runs) {
     std::vector<std::pair<double, std::size_t>> order;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
-      const double seconds = time(plan, call, candidates[i], result, runs);
+      const double seconds = time(plan, call, candidates[i], result, batch, runs);
       if (seconds > 0) order.emplace_back(seconds, i);  // false for NaN
     }
     std::sort(order.begin(), order.end());
@@ -245,11 +253,11 @@ cublasLtMatmulAlgo_t CudaGemm::fastest(const Plan& plan, const GemmKey& key, con
 }
 
 double CudaGemm::time(const Plan& plan, const Call& call, const cublasLtMatmulAlgo_t& algorithm, void* result,
-                      int runs) const {
+                      int batch, int runs) const {
   std::vector<double> times;
   for (int run = 0; run <= runs; ++run) {  // the first is warm-up
     check_cuda(cudaEventRecord(begin_, call.stream), "cudaEventRecord");
-    for (int i = 0; i < batch; ++i) {
+    for (int i = 0; i < (run == 0 ? 1 : batch); ++i) {
       if (multiply(plan, call, algorithm, result, Write::overwrite) != CUBLAS_STATUS_SUCCESS) {
         return std::numeric_limits<double>::quiet_NaN();
       }
@@ -268,7 +276,7 @@ cublasStatus_t CudaGemm::multiply(const Plan& plan, const Call& call, const cubl
   const float one = 1, beta = write == Write::accumulate ? 1 : 0;
   const double one64 = 1, beta64 = beta;
   const bool fp64 = plan.data == DType::fp64;
-  if (call.bias) plan.descriptor.set_bias(call.bias.data);
+  plan.descriptor.point_at(call.bias, call.gelu);
   return cublasLtMatmul(handle_, plan.descriptor, fp64 ? static_cast<const void*>(&one64) : &one, call.b.data,
                         plan.first, call.a.data, plan.second, fp64 ? static_cast<const void*>(&beta64) : &beta, result,
                         plan.result, result, plan.result, &algorithm, call.workspace.data,
@@ -279,29 +287,30 @@ const CudaGemm::Plan& CudaGemm::plan_of(const GemmKey& key, const Call& call) {
   std::unique_ptr<Plan>& plan = plans_[key];
   if (plan == nullptr) [[unlikely]] {
     auto fresh = std::make_unique<Plan>(key);
-    if (call.bias) fresh->descriptor.set_bias(call.bias.data);  // its alignment counts too
+    fresh->descriptor.point_at(call.bias, call.gelu);  // their alignment counts too
     fresh->algorithm = choose(*fresh, key, call);
     plan = std::move(fresh);
   }
   return *plan;
 }
 
-void CudaGemm::run(cudaStream_t stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias,
-                   Tensor workspace) {
-  const GemmKey key{form,
+void CudaGemm::run(const Call& call) {
+  const Tensor &d = call.d, &a = call.a, &b = call.b;
+  const GemmKey key{call.form,
                     a.dtype,
                     d.dtype,
-                    static_cast<bool>(bias),
+                    static_cast<bool>(call.bias),
+                    call.epilogue,
                     d.rows(),
                     d.cols(),
-                    form == GemmForm::tn ? a.rows() : a.cols(),
+                    call.form == GemmForm::tn ? a.rows() : a.cols(),
                     a.leading,
                     b.leading,
                     d.leading,
+                    call.gelu ? call.gelu.leading : 0,
                     std::min({alignment_of(a), alignment_of(b), alignment_of(d)})};
-  const Call call{stream, d, a, b, write, bias, workspace};
   const Plan& plan = plan_of(key, call);
-  check_cublas(multiply(plan, call, plan.algorithm, d.data, write), "cublasLtMatmul");
+  check_cublas(multiply(plan, call, plan.algorithm, d.data, call.write), "cublasLtMatmul");
 }
 
 }  // namespace llmtrain

@@ -25,21 +25,31 @@ class CudaGemm {
   CudaGemm(const CudaGemm&) = delete;
   CudaGemm& operator=(const CudaGemm&) = delete;
 
-  /// As Kernels::gemm, on shapes and dtypes already checked there, none of them 0; no bias in fp64. `workspace`: uint8.
-  void run(cudaStream_t stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias,
-           Tensor workspace);
+  /// A product as Kernels::gemm has it, on shapes and dtypes already checked there, none of them 0; no bias in fp64.
+  struct Call {
+    cudaStream_t stream;
+    GemmForm form;
+    Tensor d, a, b;
+    Write write;
+    Tensor bias;
+    Tensor workspace;  ///< uint8
+    Epilogue epilogue;
+    Tensor
+        gelu;  ///< the input of GeLU, [m, n]: stored beside d = gelu(input), or read where d is multiplied by its derivative
+  };
+  void run(const Call& call);
 
  private:
   struct Plan;
-  struct Call;
   using Algorithms = std::vector<cublasLtMatmulAlgo_t>;
 
   const Plan& plan_of(const GemmKey& key, const Call& call);
   Algorithms proposals(const Plan& plan, const GemmKey& key, const Call& call, int count) const;
   cublasLtMatmulAlgo_t choose(const Plan& plan, const GemmKey& key, const Call& call);
   cublasLtMatmulAlgo_t fastest(const Plan& plan, const GemmKey& key, const Call& call, Algorithms candidates) const;
-  /// Seconds of one product, each the median of `runs`, NaN where it fails.
-  double time(const Plan& plan, const Call& call, const cublasLtMatmulAlgo_t& algorithm, void* result, int runs) const;
+  /// Seconds of one product: the median over `runs` of `batch` products in a row, NaN where it fails.
+  double time(const Plan& plan, const Call& call, const cublasLtMatmulAlgo_t& algorithm, void* result, int batch,
+              int runs) const;
   cublasStatus_t multiply(const Plan& plan, const Call& call, const cublasLtMatmulAlgo_t& algorithm, void* result,
                           Write write) const;
 

@@ -33,17 +33,20 @@ std::string as_file_name(std::string name) {
 }
 
 std::string line_of(const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm) {
-  std::string line = fmt::format("{} {} {} {} {} {} {} {} {} {} {}", static_cast<int>(key.form),
-                                 static_cast<int>(key.data), static_cast<int>(key.result), static_cast<int>(key.bias),
-                                 key.m, key.n, key.k, key.lda, key.ldb, key.ldd, key.alignment);
+  std::string line =
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", static_cast<int>(key.form), static_cast<int>(key.data),
+                  static_cast<int>(key.result), static_cast<int>(key.bias), static_cast<int>(key.epilogue), key.m,
+                  key.n, key.k, key.lda, key.ldb, key.ldd, key.ld_gelu, key.alignment);
   for (const std::uint64_t word : algorithm.data) line += fmt::format(" {}", word);
   return line + "\n";
 }
 
 bool parse_line(const std::string& line, GemmKey& key, cublasLtMatmulAlgo_t& algorithm) {
   std::istringstream in(line);
-  int form = 0, data = 0, result = 0;
-  in >> form >> data >> result >> key.bias >> key.m >> key.n >> key.k >> key.lda >> key.ldb >> key.ldd >> key.alignment;
+  int form = 0, data = 0, result = 0, epilogue = 0;
+  in >> form >> data >> result >> key.bias >> epilogue >> key.m >> key.n >> key.k >> key.lda >> key.ldb >> key.ldd >>
+      key.ld_gelu >> key.alignment;
+  key.epilogue = static_cast<Epilogue>(epilogue);
   key.form = static_cast<GemmForm>(form);
   key.data = static_cast<DType>(data);
   key.result = static_cast<DType>(result);
@@ -56,7 +59,7 @@ bool parse_line(const std::string& line, GemmKey& key, cublasLtMatmulAlgo_t& alg
 GemmChoices::GemmChoices(const std::string& gpu) {
   const std::filesystem::path folder = cache_folder();
   if (folder.empty()) return;
-  path_ = folder / fmt::format("gemm-{}-cublaslt-{}.txt", as_file_name(gpu), cublasLtGetVersion());
+  path_ = folder / fmt::format("products-{}-cublaslt-{}.txt", as_file_name(gpu), cublasLtGetVersion());
   std::ifstream file(path_);
   for (std::string line; std::getline(file, line);) {
     GemmKey key{};

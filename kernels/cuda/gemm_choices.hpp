@@ -15,12 +15,16 @@
 
 namespace llmtrain {
 
+/// What a product does with its result before it stores it.
+enum class Epilogue { none, gelu, gelu_gradient };
+
 /// Everything that cuBLASLt's choice of an algorithm depends on.
 struct GemmKey {
   GemmForm form;
   DType data, result;
   bool bias;  ///< added in the same pass
-  std::int64_t m, n, k, lda, ldb, ldd;
+  Epilogue epilogue;
+  std::int64_t m, n, k, lda, ldb, ldd, ld_gelu;
   int alignment;  ///< of all operands, in bytes, at most 16
 
   auto operator<=>(const GemmKey&) const = default;
