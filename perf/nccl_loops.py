@@ -3,6 +3,7 @@
 """What NCCL reaches on this machine in plain loops, as nccl-tests measure it: to set beside `llmtrain doctor`.
 
 usage: python3 -m torch.distributed.run --standalone --nproc-per-node N perf/nccl_loops.py [MEBIBYTES]
+"""
 import os
 import sys
 import time

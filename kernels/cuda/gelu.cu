@@ -74,6 +74,7 @@ __global__ void __launch_bounds__(block_threads)
   const std::int64_t begin = rows * blockIdx.y / gridDim.y, end = rows * (blockIdx.y + 1) / gridDim.y;
   Values<S, width> sum{};
   if (c < cols) {
+#pragma unroll 4
     for (std::int64_t r = begin + threadIdx.y; r < end; r += row_lanes) {
       const auto term = d_out.template values<width>(r, c);
 #pragma unroll

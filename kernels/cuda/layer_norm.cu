@@ -20,7 +20,7 @@ struct Forward {
 };
 
 template <class T, class Shape>
-__global__ void __launch_bounds__(block_threads) layer_forward(const Forward<T> call) {
+__global__ void __launch_bounds__(block_threads, forward_blocks<Shape>) layer_forward(const Forward<T> call) {
   using S = StatsType<T>;
   constexpr int width = full_width<T>;
   __shared__ S shared[block_threads / warp];
@@ -30,18 +30,15 @@ __global__ void __launch_bounds__(block_threads) layer_forward(const Forward<T> 
   const NormRows::Place at = call.rows.place(r);
   const int cols = call.rows.cols;
   const RowPacks<T, Shape> in = load_normalised<T, Shape>(call, at);
-  RowPacks<T, Shape> weight, bias;
-  weight.load(call.weight, cols);
-  bias.load(call.bias, cols);
   S sum{0}, squares{0};
   for_row_packs<T, Shape>(cols, [&](int p, int) {
-    const auto value = widen(in.at[p]);
+    const auto value = in.values(p);
 #pragma unroll
     for (int i = 0; i < width; ++i) sum += value.at[i];
   });
   const S mean = group_sum<Shape::group>(sum, shared) / static_cast<S>(cols);
   for_row_packs<T, Shape>(cols, [&](int p, int) {
-    const auto value = widen(in.at[p]);
+    const auto value = in.values(p);
 #pragma unroll
     for (int i = 0; i < width; ++i) {
       const S d = value.at[i] - mean;
@@ -56,8 +53,8 @@ __global__ void __launch_bounds__(block_threads) layer_forward(const Forward<T> 
   }
   T* const y = call.y.at(at.token, at.column);
   for_row_packs<T, Shape>(cols, [&](int p, int c) {
-    auto value = widen(in.at[p]);
-    const auto w = widen(weight.at[p]), offset = widen(bias.at[p]);
+    auto value = in.values(p);
+    const auto w = widen(load_pack<width>(call.weight + c)), offset = widen(load_pack<width>(call.bias + c));
 #pragma unroll
     for (int i = 0; i < width; ++i) value.at[i] = std::fma((value.at[i] - mean) * inverse, w.at[i], offset.at[i]);
     store_pack(y + c, narrow<T>(value));
@@ -111,7 +108,7 @@ struct Backward {
 };
 
 template <class T, class Shape>
-__global__ void __launch_bounds__(block_threads, 2) layer_backward(const Backward<T> call) {
+__global__ void __launch_bounds__(block_threads, backward_blocks) layer_backward(const Backward<T> call) {
   using S = StatsType<T>;
   using Ahead = RowsAhead<T, Shape>;
   constexpr int width = full_width<T>;
@@ -119,8 +116,6 @@ __global__ void __launch_bounds__(block_threads, 2) layer_backward(const Backwar
   __shared__ S shared[2 * block_threads / warp];
   const RowThread<Shape> me;
   const int cols = call.rows.cols;
-  RowPacks<T, Shape> weight;
-  weight.load(call.weight, cols);
   Values<S, width> d_weight[Shape::packs] = {}, d_bias[Shape::packs] = {};
   const RowRange range = row_range(call.rows.count);
   const auto of_row = [&](const S* stats, std::int64_t r) { return r < range.end ? stats[r] : S{0}; };
@@ -135,8 +130,9 @@ __global__ void __launch_bounds__(block_threads, 2) layer_backward(const Backwar
     next_inverse = of_row(call.rstd, r + Shape::rows);
     ahead.wait();
     S sums[2] = {S{0}, S{0}};  // of g and of g (x - mean)
-    for_row_packs<T, Shape>(cols, [&](int p, int) {
-      const auto v = ahead.read(Ahead::x, p), g = ahead.read(Ahead::d_y, p), w = widen(weight.at[p]);
+    for_row_packs<T, Shape>(cols, [&](int p, int c) {
+      const auto v = ahead.read(Ahead::x, p), g = ahead.read(Ahead::d_y, p),
+                 w = widen(load_pack<width>(call.weight + c));
 #pragma unroll
       for (int i = 0; i < width; ++i) {
         const S d = v.at[i] - mean, through_w = w.at[i] * g.at[i];
@@ -150,7 +146,8 @@ __global__ void __launch_bounds__(block_threads, 2) layer_backward(const Backwar
     const S constant = sums[0] / static_cast<S>(cols), along = inverse * inverse * sums[1] / static_cast<S>(cols);
     T* const d_x = call.d_x.at(r, 0);
     for_row_packs<T, Shape>(cols, [&](int p, int c) {
-      const auto v = ahead.read(Ahead::x, p), g = ahead.read(Ahead::d_y, p), w = widen(weight.at[p]);
+      const auto v = ahead.read(Ahead::x, p), g = ahead.read(Ahead::d_y, p),
+                 w = widen(load_pack<width>(call.weight + c));
       Values<S, width> dx;
 #pragma unroll
       for (int i = 0; i < width; ++i) {
@@ -175,8 +172,8 @@ __global__ void __launch_bounds__(block_threads) layer_backward_any(const Backwa
   using S = StatsType<T>;
   __shared__ S shared[2 * block_threads / warp];
   const int cols = call.rows.cols;
-  S *const partial_w = call.partials + 2 * blockIdx.x * static_cast<std::int64_t>(cols),
-           *const partial_b = partial_w + cols;
+  S *const partial_w = call.partials + 2 * blockIdx.x * static_cast<std::int64_t>(cols), *const partial_b =
+                                                                                             partial_w + cols;
   for (int c = static_cast<int>(threadIdx.x); c < cols; c += block_threads) partial_w[c] = partial_b[c] = 0;
   const RowRange range = row_range(call.rows.count);
   for (std::int64_t r = range.begin; r < range.end; ++r) {
@@ -209,9 +206,8 @@ void CudaKernels::do_layer_norm_forward(Stream s, Tensor y, Tensor residual, Ten
   dispatch("layer_norm_forward", x.dtype, [&]<class T>(T) {
     using S = StatsType<T>;
     if (!delta) residual = {};
-    const Forward<T> call{Matrix<T>(y),    Matrix<T>(residual), Matrix<T>(x),  Matrix<T>(delta),
-                          weight.ptr<T>(), bias.ptr<T>(),       mean.ptr<S>(), rstd.ptr<S>(),
-                          NormRows(x, cols), static_cast<S>(eps)};
+    const Forward<T> call{Matrix<T>(y),  Matrix<T>(residual), Matrix<T>(x),  Matrix<T>(delta),  weight.ptr<T>(),
+                          bias.ptr<T>(), mean.ptr<S>(),       rstd.ptr<S>(), NormRows(x, cols), static_cast<S>(eps)};
     const Tensor w = weight.reshaped({1, cols}), b = bias.reshaped({1, cols});
     dispatch_row<T>(cols, rows_are_packed<T>({y, residual, x, delta, w, b}, cols), [&]<class Shape>(Shape) {
       if constexpr (Shape::packs == 0) {
@@ -238,8 +234,8 @@ void CudaKernels::do_layer_norm_backward(Stream s, Tensor d_x, Tensor d_weight, 
     S* const partials = static_cast<S*>(workspace.data);
     const std::int64_t step = 2 * cols;
     const std::int64_t blocks = needed / (std::max<std::int64_t>(step, 1) * static_cast<std::int64_t>(sizeof(S)));
-    const Backward<T> call{Matrix<T>(d_x),  Matrix<T>(d_residual), Matrix<T>(d_y), Matrix<T>(x),
-                           weight.ptr<T>(), mean.ptr<S>(), rstd.ptr<S>(), partials, NormRows(x, cols)};
+    const Backward<T> call{Matrix<T>(d_x), Matrix<T>(d_residual), Matrix<T>(d_y), Matrix<T>(x),     weight.ptr<T>(),
+                           mean.ptr<S>(),  rstd.ptr<S>(),         partials,       NormRows(x, cols)};
     const Tensor w = weight.reshaped({1, cols});
     if (blocks > 0) {
       dispatch_row<T>(cols, rows_are_packed<T>({d_x, d_residual, d_y, x, w}, cols), [&]<class Shape>(Shape) {

@@ -37,6 +37,12 @@ struct RowShape {
 };
 using AnyRow = RowShape<0, block_threads>;
 
+/// Blocks on a multiprocessor at a time: as many as keep enough bytes on their way and hold their row in registers. A
+/// backward pass has all of its blocks (workspace.cpp) at work at once.
+template <class Shape>
+inline constexpr int forward_blocks = Shape::packs > 3 ? 3 : 4;
+inline constexpr int backward_blocks = 2;
+
 /// Calls f with the RowShape for rows of `cols` elements of type T; `packed`: their addresses allow 16-byte accesses.
 template <class T, class F>
 void dispatch_row(std::int64_t cols, bool packed, F&& f) {
@@ -80,14 +86,22 @@ __device__ __forceinline__ void for_row_packs(int cols, const Body& body) {
   }
 }
 
+/// 16 bytes of a row as words: elements of a Pack would be taken apart, and so waited for, as soon as they are loaded.
+template <class T>
+__device__ __forceinline__ Values<StatsType<T>, full_width<T>> widen_words(const uint4& words) {
+  return widen(bits_as<Pack<T, full_width<T>>>(words));
+}
+
 /// This thread's packs of one row.
 template <class T, class Shape>
 struct RowPacks {
-  using One = Pack<T, full_width<T>>;
-  One at[Shape::packs];
+  uint4 words[Shape::packs];
 
   __device__ __forceinline__ void load(const T* row, int cols) {
-    for_row_packs<T, Shape>(cols, [&](int p, int c) { at[p] = load_pack<full_width<T>>(row + c); });
+    for_row_packs<T, Shape>(cols, [&](int p, int c) { words[p] = *reinterpret_cast<const uint4*>(row + c); });
+  }
+  __device__ __forceinline__ Values<StatsType<T>, full_width<T>> values(int p) const {
+    return widen_words<T>(words[p]);
   }
 };
 
@@ -97,17 +111,17 @@ template <class T, class Shape, class Call>
 __device__ __forceinline__ RowPacks<T, Shape> load_normalised(const Call& call, NormRows::Place at) {
   const int cols = call.rows.cols;
   RowPacks<T, Shape> in, delta;
+  if (call.delta) delta.load(call.delta.at(at.token, at.column), cols);
   in.load(call.x.at(at.token, at.column), cols);
   if (!call.delta) return in;
-  delta.load(call.delta.at(at.token, at.column), cols);
   T* const residual = call.residual.at(at.token, at.column);
   for_row_packs<T, Shape>(cols, [&](int p, int c) {
-    auto sum = widen(in.at[p]);
-    const auto term = widen(delta.at[p]);
+    auto sum = in.values(p);
+    const auto term = delta.values(p);
 #pragma unroll
     for (int i = 0; i < full_width<T>; ++i) sum.at[i] += term.at[i];
-    in.at[p] = narrow<T>(sum);
-    store_pack(residual + c, in.at[p]);
+    in.words[p] = bits_as<uint4>(narrow<T>(sum));
+    *reinterpret_cast<uint4*>(residual + c) = in.words[p];
   });
   return in;
 }
@@ -119,10 +133,9 @@ class RowsAhead {
  public:
   static constexpr int stages = 2;
   enum Part { x, d_y, d_residual, parts };
-  using One = Pack<T, full_width<T>>;
-  static constexpr int bytes = stages * parts * Shape::packs * block_threads * static_cast<int>(sizeof(One));
+  static constexpr int bytes = stages * parts * Shape::packs * block_threads * static_cast<int>(sizeof(uint4));
 
-  __device__ __forceinline__ explicit RowsAhead(void* shared) : mine_(static_cast<One*>(shared) + threadIdx.x) {}
+  __device__ __forceinline__ explicit RowsAhead(uint4* shared) : mine_(shared + threadIdx.x) {}
 
   /// Asks for a row; nothing where `row` is not below `end`. Rows are asked for and used in turn.
   template <class Call>
@@ -139,19 +152,19 @@ class RowsAhead {
   /// Waits for the row before the one that was asked for last; read() is then of that.
   __device__ __forceinline__ void wait() const { __pipeline_wait_prior(stages - 1); }
   __device__ __forceinline__ Values<StatsType<T>, full_width<T>> read(Part part, int p) const {
-    return widen(*at(asked_, part, p));
+    return widen_words<T>(*at(asked_, part, p));
   }
 
  private:
-  __device__ __forceinline__ One* at(int stage, Part part, int p) const {
+  __device__ __forceinline__ uint4* at(int stage, Part part, int p) const {
     return mine_ + ((stage * parts + part) * Shape::packs + p) * block_threads;
   }
   __device__ __forceinline__ void ask_part(Part part, const T* row, int cols) const {
-    for_row_packs<T, Shape>(cols,
-                            [&](int p, int c) { __pipeline_memcpy_async(at(asked_, part, p), row + c, sizeof(One)); });
+    for_row_packs<T, Shape>(
+        cols, [&](int p, int c) { __pipeline_memcpy_async(at(asked_, part, p), row + c, sizeof(uint4)); });
   }
 
-  One* mine_;
+  uint4* mine_;
   int asked_ = 0;  ///< stage that the next row goes to
 };
 

@@ -19,6 +19,7 @@ template <class T, int width>
 __global__ void __launch_bounds__(sum_threads) squares_of_blocks(double* partials, const T* x, std::int64_t n) {
   double sum = 0;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * sum_threads * width;
+#pragma unroll 4
   for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * sum_threads + threadIdx.x) * width; i < n; i += step) {
     const auto values = widen(load_pack<width>(x + i));
 #pragma unroll

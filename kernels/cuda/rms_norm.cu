@@ -20,7 +20,7 @@ struct Forward {
 };
 
 template <class T, class Shape>
-__global__ void __launch_bounds__(block_threads) rms_forward(const Forward<T> call) {
+__global__ void __launch_bounds__(block_threads, forward_blocks<Shape>) rms_forward(const Forward<T> call) {
   using S = StatsType<T>;
   constexpr int width = full_width<T>;
   __shared__ S shared[block_threads / warp];
@@ -30,11 +30,9 @@ __global__ void __launch_bounds__(block_threads) rms_forward(const Forward<T> ca
   const NormRows::Place at = call.rows.place(r);
   const int cols = call.rows.cols;
   const RowPacks<T, Shape> in = load_normalised<T, Shape>(call, at);
-  RowPacks<T, Shape> weight;
-  weight.load(call.weight, cols);
   S squares{0};
   for_row_packs<T, Shape>(cols, [&](int p, int) {
-    const auto value = widen(in.at[p]);
+    const auto value = in.values(p);
 #pragma unroll
     for (int i = 0; i < width; ++i) squares = std::fma(value.at[i], value.at[i], squares);
   });
@@ -43,8 +41,8 @@ __global__ void __launch_bounds__(block_threads) rms_forward(const Forward<T> ca
   if (me.lane == 0) call.rstd[r] = inverse;
   T* const y = call.y.at(at.token, at.column);
   for_row_packs<T, Shape>(cols, [&](int p, int c) {
-    auto value = widen(in.at[p]);
-    const auto w = widen(weight.at[p]);
+    auto value = in.values(p);
+    const auto w = widen(load_pack<width>(call.weight + c));
 #pragma unroll
     for (int i = 0; i < width; ++i) value.at[i] = value.at[i] * inverse * w.at[i];
     store_pack(y + c, narrow<T>(value));
@@ -90,7 +88,7 @@ struct Backward {
 };
 
 template <class T, class Shape>
-__global__ void __launch_bounds__(block_threads, 2) rms_backward(const Backward<T> call) {
+__global__ void __launch_bounds__(block_threads, backward_blocks) rms_backward(const Backward<T> call) {
   using S = StatsType<T>;
   using Ahead = RowsAhead<T, Shape>;
   constexpr int width = full_width<T>;
@@ -114,7 +112,7 @@ __global__ void __launch_bounds__(block_threads, 2) rms_backward(const Backward<
     ahead.wait();
     S dot{0};
     for_row_packs<T, Shape>(cols, [&](int p, int) {
-      const auto v = ahead.read(Ahead::x, p), g = ahead.read(Ahead::d_y, p), w = widen(weight.at[p]);
+      const auto v = ahead.read(Ahead::x, p), g = ahead.read(Ahead::d_y, p), w = weight.values(p);
 #pragma unroll
       for (int i = 0; i < width; ++i) {
         dot = std::fma(w.at[i] * g.at[i], v.at[i], dot);
@@ -126,7 +124,7 @@ __global__ void __launch_bounds__(block_threads, 2) rms_backward(const Backward<
     const NormRows::Place at = call.rows.place(r);
     T* const d_x = call.d_x.at(at.token, at.column);
     for_row_packs<T, Shape>(cols, [&](int p, int c) {
-      const auto v = ahead.read(Ahead::x, p), g = ahead.read(Ahead::d_y, p), w = widen(weight.at[p]);
+      const auto v = ahead.read(Ahead::x, p), g = ahead.read(Ahead::d_y, p), w = weight.values(p);
       Values<S, width> dx;
 #pragma unroll
       for (int i = 0; i < width; ++i) dx.at[i] = std::fma(inverse * w.at[i], g.at[i], -along * v.at[i]);
