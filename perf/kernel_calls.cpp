@@ -20,11 +20,16 @@ std::string Operation::shape() const {
   const auto bytes_less = [](const Tensor& a, const Tensor& b) { return a.bytes() < b.bytes(); };
   const auto& tensors = reads.empty() ? writes : reads;
   const auto is_last_read = [&](const Tensor& t) { return t.data == tensors.back().data; };
-  const char* const added = std::any_of(writes.begin(), writes.end(), is_last_read) ? ", added" : "";
+  const bool adds = !reads.empty() && std::any_of(writes.begin(), writes.end(), is_last_read);
+  const char* const added = adds ? ", added" : "";
   if (name == "gemm") {
     const Tensor& d = writes[0];
     return fmt::format("{} {} [{}, {}] depth {:.0f}{}", form, name_of(d.dtype), d.rows(), d.cols(),
                        flops / 2 / static_cast<double>(d.numel()), added);
+  }
+  if (name == "adamw") {
+    return fmt::format("[{}], moments {}, gradient {}", writes[0].numel(), name_of(reads[1].dtype),
+                       name_of(reads[3].dtype));
   }
   return std::max_element(tensors.begin(), tensors.end(), bytes_less)->describe() + added;
 }
