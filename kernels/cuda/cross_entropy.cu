@@ -12,7 +12,6 @@ namespace llmtrain {
 namespace {
 
 constexpr int row_threads = 512;  // of the block that works on one token's logits
-constexpr int packs_ahead = 4;    // that a thread has on their way at a time
 
 /// Sum of exp(x - maximum), with the maximum. NaN anywhere leaves NaN in the sum.
 template <class S>

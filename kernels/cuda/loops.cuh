@@ -15,6 +15,7 @@ namespace llmtrain {
 
 inline constexpr int warp = 32;
 inline constexpr int block_threads = 256;
+inline constexpr int packs_ahead = 4;  ///< that a thread has on their way at a time where it reads many in turn
 inline constexpr unsigned all_lanes = 0xffffffffu;
 
 /// Elements of type T in one 16-byte access.
