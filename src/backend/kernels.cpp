@@ -24,8 +24,6 @@ void Kernels::note(const char* name, Stream s, std::initializer_list<Tensor> wri
       {name, s, std::span<const Tensor>(begin, middle), std::span<const Tensor>(middle, end), flops, form});
 }
 
-namespace {
-
 const char* name_of(GemmForm form) {
   switch (form) {
     case GemmForm::nn: return "nn";
@@ -34,6 +32,8 @@ const char* name_of(GemmForm form) {
   }
   return "";
 }
+
+namespace {
 
 bool divides(std::int64_t divisor, std::int64_t n) { return divisor > 0 && n % divisor == 0; }
 
