@@ -1,19 +1,24 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What a GPU machine is asked for in one go: kernel tests on the GPU, the memory checker over a part of them, a small model
-# on GPU and CPU, and times of training steps on random tokens. Needs a built tree and about 7 minutes of one H100 or H200.
+# What a GPU machine is asked for in one go: kernel tests on the GPU, small models on GPU and CPU and in PyTorch, layouts of
+# ranks that share the GPU, equal runs, the memory checkers, and times of training steps on random tokens. Needs a built tree.
 #
 # usage: perf/gpu_check.sh [BUILD] [OUT]     BUILD: folder with llmtrain and tests/ (build); OUT: for logs (runs/gpu_check)
-# PARTS="tests memcheck small steps" chooses; every part has a time limit and does not stop those after it.
+# PARTS="tests models torch layouts deterministic steps memcheck" chooses; every part has a time limit and does not stop
+# those after it. ROWS="gpt2-124m ..." chooses among the models of steps. DEVICE=cpu tries the script without a GPU.
+# PYTHON (python3) has numpy and h5py for models, and torch and transformers for torch.
 set -u
 cd "$(dirname "$0")/.." || exit
 build=$(readlink -f "${1:-build}")
 out=${2:-runs/gpu_check}
-parts=${PARTS:-tests small steps memcheck}
+device=${DEVICE:-cuda}
+python=${PYTHON:-python3}
+parts=${PARTS:-tests models torch layouts deterministic steps memcheck}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-8}
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-8} PYTHONDONTWRITEBYTECODE=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
 verdicts=()
 
 # part NAME SECONDS COMMAND...: runs it with a limit, keeps its output, notes its exit code and time
@@ -28,85 +33,172 @@ part() {
 }
 
 tests() {
-  LLMTRAIN_TEST_DEVICE=cuda part kernels.back_ends 100 "$build/tests/test_kernels" '--source-file=*/back_ends.cpp' -d
-  LLMTRAIN_TEST_DEVICE=cuda part kernels 200 "$build/tests/test_kernels" '--source-file-exclude=*/back_ends.cpp' -d
+  LLMTRAIN_TEST_DEVICE=$device part kernels.back_ends 100 "$build/tests/test_kernels" '--source-file=*/back_ends.cpp' -d
+  LLMTRAIN_TEST_DEVICE=$device part kernels 200 "$build/tests/test_kernels" '--source-file-exclude=*/back_ends.cpp' -d
   grep -hE 'warning|ERROR|expected|logged|test cases|assertions' "$out"/kernels*.log | head -80
 }
 
+# The three checkers side by side, each over one test file after the other, so that a limit leaves what was seen.
 memcheck() {
-  local tool
-  for tool in memcheck racecheck; do
-    LLMTRAIN_TEST_DEVICE=cuda part "sanitizer.$tool" 60 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      "$build/tests/test_kernels" '--source-file=*/swiglu.cpp,*/rms_norm.cpp,*/embedding.cpp,*/cross_entropy.cpp,*/rope.cpp'
-    tail -n 3 "$out/sanitizer.$tool.log"
+  local tool jobs=()
+  for tool in memcheck racecheck initcheck; do
+    checker "$tool" &
+    jobs+=($!)
+  done
+  wait "${jobs[@]}"
+  for tool in memcheck racecheck initcheck; do
+    verdicts+=("$(sed "s/^/sanitizer.$tool: /" "$out/sanitizer.$tool.txt" | tr '\n' ';')")
+    echo "${verdicts[-1]}"
   done
 }
 
-# The loss of each step of a run
-losses() {
-    [ -f "$1/metrics.jsonl" ] || { echo "no losses"; return; }
-  python3 -c 'import json, sys
-print(" ".join("%.6f" % json.loads(line)["loss"] for line in open(sys.argv[1])))' "$1/metrics.jsonl"
+# checker TOOL: the smaller files first; 0 of a file: clean, 9: errors, 124: past its limit
+checker() {
+  local file begin=$SECONDS
+  : >"$out/sanitizer.$1.txt"
+  for file in swiglu rms_norm layer_norm embedding cross_entropy rope gelu elementwise dropout init_normal bf16_gradients \
+    optimizer attention gemm; do
+    ((SECONDS - begin < 200)) || { echo "$file and later: not run" >>"$out/sanitizer.$1.txt" && break; }
+    LLMTRAIN_TEST_DEVICE=cuda LLMTRAIN_TUNE_GEMM=0 timeout -k 5 60 compute-sanitizer --tool "$1" --error-exitcode 9 \
+      "$build/tests/test_kernels" "--source-file=*/$file.cpp" >"$out/sanitizer.$1.$file.log" 2>&1
+    echo "$file exit $?" >>"$out/sanitizer.$1.txt"
+  done
 }
 
-small() {
-  python3 perf/random_tokens.py "$work/small" --vocab 257 --tokens 200000 --chain
-  local precision device family deck zero
+small_tokens() { [ -f "$work/small.bin" ] || python3 perf/random_tokens.py "$work/small" --vocab 257 --tokens 200000 --chain; }
+
+# Whole models with heads of 64 on GPU and CPU: losses and every gradient of a dump of each.
+models() {
+  small_tokens
+  local precision where family keys
   for family in llama gpt; do
-    [ $family = gpt ] && deck=inputs/gpt.yaml || deck=inputs/demo.yaml
+    keys="model.family=$family model.layers=4 model.hidden=256 model.heads=4 model.kv_heads=$([ $family = gpt ] && echo 4 || echo 2)"
     for precision in fp32 bf16; do
-      for device in cpu cuda; do
-        part "small.$family.$precision.$device" 60 "$build/llmtrain" "$deck" "data.train=[$work/small]" \
-          "run.device=$device" "precision.compute=$precision" "run.dir=$work/$family.$precision.$device" run.steps=24 run.stop_after=12 \
-          checkpoint.every=0 data.eval_every=0 model.vocab_multiple=128
-        losses "$work/$family.$precision.$device" | tee "$out/losses.$family.$precision.$device"
+      for where in cpu "$device"; do
+        # shellcheck disable=SC2086
+        part "models.$family.$precision.$where" 60 "$build/llmtrain" verify "$work/small.yaml" $keys model.head_dim=64 \
+          model.ffn=512 model.seq_len=256 "run.device=$where" "precision.compute=$precision" --steps 10 \
+          --dump "$work/$family.$precision.$where.h5"
       done
     done
-  done
-  tail -n 5 "$out"/small.llama.fp32.cuda.log
-  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-  for zero in 0 1; do  # two ranks on one GPU
-    part "small.shared.zero$zero" 90 mpirun --oversubscribe --bind-to none -np 2 "$build/llmtrain" inputs/demo.yaml \
-      "data.train=[$work/small]" run.device=cuda run.share_gpu=true precision.compute=fp32 \
-      "run.dir=$work/shared.$zero" run.steps=24 run.stop_after=12 checkpoint.every=0 data.eval_every=0 "parallel.zero=$zero"
-    losses "$work/shared.$zero" | tee "$out/losses.shared.zero$zero"
+    part "models.$family.compare" 60 "$python" tests/golden/compare_dumps.py fp32 "$work/$family.fp32.cpu.h5" \
+      "$work/$family.fp32.$device.h5"
+    cat "$out/models.$family.compare.log"
+    part "models.$family.compare.bf16" 60 "$python" tests/golden/compare_dumps.py bf16 "$work/$family.fp32.cpu.h5" \
+      "$work/$family.bf16.cpu.h5" "$work/$family.bf16.$device.h5"
+    cat "$out/models.$family.compare.bf16.log"
   done
 }
 
-# steps_of NAME SECONDS STEPS key=value...: times a model on random tokens
+torch() {
+  local small=()
+  [ "$device" = cpu ] && small=(--small --steps 5)
+  part torch 150 "$python" tests/golden/torch_shapes.py "$build/llmtrain" --device "$device" "${small[@]}"
+  cat "$out/torch.log"
+  part torch.tiny 150 "$python" tests/golden/huggingface.py "$build/llmtrain" --device "$device" --only qwen2_tied
+  grep -E 'FAIL|gradient|losses|failed' "$out/torch.tiny.log"
+}
+
+# layout RANKS KEY=VALUE...: ranks that share the GPU against one
+layout() {
+  local ranks=$1 name
+  shift
+  name=layout.$ranks.$(echo "$*" | sed 's/[a-z]*\.//g' | tr ' =' '.-')
+  OMP_NUM_THREADS=1 part "$name" 60 mpirun --oversubscribe --bind-to none -np "$ranks" "$build/llmtrain" verify \
+    "$work/small.yaml" run.share_gpu=true precision.compute=fp32 "$@" || tail -n 3 "$out/$name.log"
+}
+
+layouts() {
+  small_tokens
+  local zero interleaved="schedule.kind=interleaved schedule.chunks=2" all="parallel.tensor=2 parallel.pipeline=2"
+  layout 2 parallel.tensor=2 parallel.sequence=false
+  layout 2 parallel.tensor=2 parallel.sequence=true
+  for zero in 0 1 2 3; do layout 2 parallel.zero=$zero parallel.persistence=0; done
+  layout 2 parallel.pipeline=2
+  # shellcheck disable=SC2086
+  {
+    layout 2 parallel.pipeline=2 $interleaved
+    layout 4 $all parallel.sequence=true
+    layout 4 $all parallel.sequence=true $interleaved
+    for zero in 1 3; do layout 8 $all parallel.sequence=true $interleaved parallel.zero=$zero parallel.persistence=0; done
+  }
+}
+
+# Two runs in bf16: the same metrics, times apart, and the same bits in the checkpoints.
+deterministic() {
+  small_tokens
+  local run
+  for run in 1 2; do
+    part "deterministic.$run" 60 "$build/llmtrain" "$work/small.yaml" "run.dir=$work/equal.$run" run.deterministic=true \
+      precision.compute=bf16 model.head_dim=64 model.seq_len=256 checkpoint.every=12
+  done
+  part deterministic.checkpoints 60 "$build/llmtrain" checkpoint diff "$work/equal.1/checkpoints" "$work/equal.2/checkpoints"
+  part deterministic.metrics 60 python3 -c 'import json, sys
+a, b = ([json.loads(line) for line in open(path)] for path in sys.argv[1:])
+for line in a + b: line.pop("timing", None)
+print(len(a), "lines"); sys.exit(a != b or len(a) < 12)' "$work/equal.1/metrics.jsonl" "$work/equal.2/metrics.jsonl"
+}
+
+# steps_of ROW MUST MICRO MICRO_BATCHES KEY=VALUE...: times a model on random tokens; PROFILE=1 also by operation
 steps_of() {
-  local name=$1 limit=$2 steps=$3
-  shift 3
-  part "steps.$name" "$limit" "$build/llmtrain" "$work/random.yaml" "run.dir=$work/$name" "run.steps=$steps" "$@"
-  grep -hE 'device |model |memory|warning|error|mean|by 6 N' "$out/steps.$name.log" | head -20
-  grep -E '^step' "$out/steps.$name.log" | tail -n 3
-  LLMTRAIN_PROFILE=1 part "profile.$name" "$limit" "$build/llmtrain" "$work/random.yaml" "run.dir=$work/$name.profile" "$@" \
-    run.steps=6
+  local name=$1 must=$2 micro=$3 micro_batches=$4 batch=$(($3 * $4))
+  shift 4
+  [[ " ${ROWS:-$name} " == *" $name "* ]] || return
+  if [ "$device" = cpu ]; then
+    set -- "$@" model.layers=1 model.hidden=64 model.heads=2 model.kv_heads=2 model.head_dim=32 model.ffn=64 model.seq_len=32 model.vocab=512 data.train="[$work/small]"
+  fi
+  if part "steps.$name" 75 "$build/llmtrain" "$work/random.yaml" "run.dir=$work/$name" "schedule.micro_batch=$micro" \
+    "schedule.global_batch=$batch" "$@"; then
+    python3 perf/steps.py "$work/$name/metrics.jsonl" --must "$must" "$name" "$micro x $micro_batches" | tee -a "$out/steps.md"
+  else
+    echo "| $name | $micro x $micro_batches | failed: $(grep -m 1 error "$out/steps.$name.log") |" | tee -a "$out/steps.md"
+  fi
+  grep -hE 'warning' "$out/steps.$name.log" | head -5
+  [ -n "${PROFILE:-}" ] || return
+  LLMTRAIN_PROFILE=1 part "profile.$name" 60 "$build/llmtrain" "$work/random.yaml" "run.dir=$work/$name.profile" \
+    "schedule.micro_batch=$micro" "schedule.global_batch=$batch" "$@" run.steps=6
   sed -n '/device time/,$p' "$out/profile.$name.log" | head -40
 }
 
+# The last number is of micro-batches, so that 23 steps take at most about 40 s.
 steps() {
-  LLMTRAIN_TEST_DEVICE=cuda part attention 60 "$build/tests/test_kernels" '--test-case=attention of model shapes*'
-  if grep -E 'warning|ERROR' "$out/attention.log"; then
-    echo "attention is not as it should be: no times are taken"
-    return
-  fi
-  python3 perf/random_tokens.py "$work/random" --vocab 50257 --tokens 6000000
+  small_tokens
+  [ "$device" = cpu ] || python3 perf/random_tokens.py "$work/random" --vocab 50257 --tokens 8000000
   cat >"$work/random.yaml" <<YAML
-run: {name: random, device: cuda, overwrite: true}
+run: {name: random, device: $device, steps: 23, overwrite: true}
 model: {preset: gpt2-124m}
 precision: {compute: bf16}
 optimizer: {lr: 1e-4, warmup_steps: 2}
 data: {train: [$work/random], tokenizer: bytes, eval_every: 0, split: "100,0,0"}
 checkpoint: {every: 0}
 YAML
-  steps_of gpt2-124m 60 20 schedule.micro_batch=64 schedule.global_batch=512
-  steps_of qwen2.5-1.5b 60 12 model.preset=qwen2.5-1.5b model.seq_len=1024 schedule.micro_batch=16 \
-    schedule.global_batch=64
-  steps_of llama3.2-1b 60 12 model.preset=llama3.2-1b model.seq_len=8192 schedule.micro_batch=2 schedule.global_batch=8
+  local low="precision.gradients=bf16 precision.moments=bf16" short=model.seq_len=1024 long=model.seq_len=8192
+  printf '| model | micro-batch | tok/s | must | of it | MFU, %% | steps | timing, medians |\n|---|---|--:|--:|--:|--:|--:|---|\n' |
+    tee "$out/steps.md"
+  steps_of gpt2-124m 578000 64 8 $short
+  steps_of gpt2-1.5b 54000 16 4 $short model.preset=gpt2-1.5b
+  # shellcheck disable=SC2086
+  {
+    steps_of qwen2.5-1.5b.bf16 60800 16 4 $short model.preset=qwen2.5-1.5b $low
+    steps_of qwen2.5-1.5b 60800 16 4 $short model.preset=qwen2.5-1.5b
+    steps_of qwen2.5-3b.bf16 31200 16 2 $short model.preset=qwen2.5-3b $low
+    steps_of qwen2.5-3b 31200 16 2 $short model.preset=qwen2.5-3b
+    steps_of qwen2.5-7b.bf16 14300 8 2 $short model.preset=qwen2.5-7b $low
+  }
+  steps_of llama3.2-1b 57500 2 4 $long model.preset=llama3.2-1b
+  steps_of llama3.2-3b 23000 1 4 $long model.preset=llama3.2-3b
+  steps_of llama3-8b-8 38500 1 4 $long model.preset=llama3-8b model.layers=8
 }
 
-nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv | tee "$out/gpu.txt"
+cat >"$work/small.yaml" <<YAML
+run: {name: small, device: $device, steps: 12}
+model: {family: llama, layers: 4, hidden: 256, heads: 4, kv_heads: 4, head_dim: 64, ffn: 512, seq_len: 128, vocab_multiple: 128}
+schedule: {micro_batch: 1, global_batch: 8}
+optimizer: {lr: 1e-3, warmup_steps: 2}
+data: {train: [$work/small], tokenizer: bytes, eval_every: 0, split: "100,0,0"}
+checkpoint: {every: 0}
+YAML
+[ "$device" = cpu ] || nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv | tee "$out/gpu.txt"
 for name in $parts; do
   echo "== $name"
   "$name"

@@ -38,6 +38,11 @@ doctor() {
     printf '\n## Devices and links\n\n`llmtrain doctor`, tensor 2, exit code %d (1: something is slow)\n\n```\n' $code
     sed '/^-----/,$d' "$out/doctor.log"  # without mpirun's remarks on the exit code
     echo '```'
+    if [ "$device" = cuda ]; then  # as the processes of doctor, without llmtrain
+      printf '\nThe same by plain loops over NCCL (perf/nccl_loops.py)\n\n```\n'
+      timeout -k 5 60 python3 -m torch.distributed.run --standalone --nproc-per-node "$ranks" perf/nccl_loops.py 2>&1 | grep GB/s
+      echo '```'
+    fi
   } >>"$record"
 }
 
@@ -80,17 +85,7 @@ speed_of() {
     printf '| %s | %s | `%s` | failed: %s | | | |\n' "$count" "$model" "$*" "$(grep -m 1 error "$out/$name.log")" >>"$record"
     return
   fi
-  python3 - "$work/$name/metrics.jsonl" "$count" "$model" "$*" >>"$record" <<'PYTHON'
-import json, statistics, sys
-path, ranks, model, layout = sys.argv[1:]
-steps = [json.loads(line) for line in open(path)]
-steps = [step for step in steps if "loss" in step][3:]  # the first ones warm up
-middle = lambda value: statistics.median(value(step) for step in steps)
-timing = {name: middle(lambda step: step["timing"].get(name, 0)) for name in steps[0]["timing"]}
-print(f"| {ranks} | {model} | `{layout}` | {middle(lambda s: s['timing']['tokens_per_second']) / int(ranks):,.0f} "
-      f"| {100 * middle(lambda s: s['timing'].get('mfu') or 0):.1f} | {len(steps)} "
-      f"| {', '.join(f'{name} {value:.3g}' for name, value in timing.items())} |")
-PYTHON
+  python3 perf/steps.py "$work/$name/metrics.jsonl" --ranks "$count" "$count" "$model" "\`$*\`" >>"$record"
 }
 
 speed() {
@@ -102,7 +97,7 @@ speed() {
     for count in 1 "$ranks"; do speed_of "$count" llama3.2-1b $small schedule.global_batch=$((4 * count)); done
     return
   fi
-  local qwen="model.seq_len=1024 schedule.micro_batch=8" llama="model.seq_len=8192 schedule.micro_batch=1" count
+  local qwen="model.seq_len=1024 schedule.micro_batch=8" llama="model.seq_len=8192 schedule.micro_batch=1" count zero
   # shellcheck disable=SC2086
   for count in 1 "$ranks"; do
     speed_of "$count" qwen2.5-1.5b model.seq_len=1024 schedule.micro_batch=16 schedule.global_batch=$((64 * count))
@@ -110,24 +105,28 @@ speed() {
   done
   # shellcheck disable=SC2086
   {
+    # one GPU holds these only with bf16 gradients and moments: what the others are measured against
+    speed_of 1 qwen2.5-7b $qwen schedule.global_batch=32 precision.gradients=bf16 precision.moments=bf16
+    speed_of 1 llama3-8b $llama schedule.global_batch=4 precision.gradients=bf16 precision.moments=bf16
     for zero in 1 3; do speed_of "$ranks" qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks)) parallel.zero=$zero; done
-    speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=3
+    for zero in 1 3; do speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=$zero; done
     for count in 2 4 8; do
       [ "$count" -le "$ranks" ] && speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.tensor=$count \
         parallel.sequence=true
     done
     for count in 2 4; do
-      [ "$count" -le "$ranks" ] && speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((8 * ranks)) \
+      [ "$count" -le "$ranks" ] && speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((8 * ranks / count)) \
         parallel.pipeline=$count schedule.kind=interleaved schedule.chunks=2
     done
-    speed_of "$ranks" llama2-13b model.seq_len=4096 schedule.micro_batch=1 schedule.global_batch=$((4 * ranks)) parallel.zero=3
+    speed_of "$ranks" llama2-13b model.seq_len=4096 schedule.micro_batch=1 schedule.global_batch=$((4 * ranks)) parallel.zero=3 \
+      schedule.recompute=selective
   }
 }
 
 python3 perf/random_tokens.py "$work/random" --vocab 32000 --tokens 4000000
 python3 perf/random_tokens.py "$work/small" --vocab 257 --tokens 200000 --chain
 cat >"$work/random.yaml" <<YAML
-run: {name: random, device: $device, steps: 12, overwrite: true}
+run: {name: random, device: $device, steps: ${STEPS:-12}, overwrite: true}
 model: {preset: llama3.2-1b}
 precision: {compute: bf16}
 optimizer: {lr: 1e-4, warmup_steps: 2}

@@ -13,6 +13,7 @@ namespace llmtrain {
 /// looked at.
 class CpuKernels final : public Kernels {
   void do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) override;
+  bool fuses_gelu(const Tensor&, Gelu) const override { return false; }
   void do_embedding_forward(Stream, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) override;
   void do_embedding_backward(Stream, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
                              Write write) override;
@@ -33,8 +34,8 @@ class CpuKernels final : public Kernels {
                              Tensor workspace) override;
   void do_swiglu_forward(Stream, Tensor out, Tensor gate_up) override;
   void do_swiglu_backward(Stream, Tensor d_gate_up, Tensor d_out, Tensor gate_up) override;
-  void do_gelu_forward(Stream, Tensor out, Tensor x, Tensor bias, Gelu form) override;
-  void do_gelu_backward(Stream, Tensor d_x, Tensor d_out, Tensor x, Tensor bias, Gelu form) override;
+  void do_gelu_forward(Stream, Tensor out, Tensor x, Gelu form) override;
+  void do_gelu_backward(Stream, Tensor d_x, Tensor d_out, Tensor x, Gelu form) override;
   void do_bias_add(Stream, Tensor out, Tensor x, Tensor bias) override;
   void do_bias_gradient(Stream, Tensor d_bias, Tensor d_out, Write write) override;
   void do_bias_dropout(Stream, Tensor out, Tensor x, Tensor bias, Tensor samples, const DropoutKey& key) override;

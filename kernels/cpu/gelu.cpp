@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// GeLU with the bias in front of it, its gradient, and biases alone, on the CPU.
+/// GeLU, biases and their gradients, on the CPU.
 #include "common/math.hpp"
 #include "cpu/cpu_kernels.hpp"
 #include "cpu/loops.hpp"
@@ -8,69 +8,59 @@ namespace llmtrain {
 
 namespace {
 
-/// body(t, c, x + bias) over all elements; rows are whole, so that columns know their bias.
-template <class T, class Body>
-void for_biased(const Tensor& x, const Tensor& bias, Body&& body) {
-  const Matrix<T> in(x);
-  const T* const offset = bias ? bias.ptr<T>() : nullptr;
-#pragma omp parallel for schedule(static) if (in.rows * in.cols >= parallel_threshold)
-  for (std::int64_t t = 0; t < in.rows; ++t) {
-    const T* const row = in.row(t);
-    const auto each = body(t);
-    if (offset != nullptr) {
-#pragma omp simd
-      for (std::int64_t c = 0; c < in.cols; ++c) each(c, load(row[c]) + load(offset[c]));
-    } else {
-#pragma omp simd
-      for (std::int64_t c = 0; c < in.cols; ++c) each(c, load(row[c]));
-    }
-  }
+/// Calls f with what GeLU, or its derivative, is of one element.
+template <class S, class F>
+void with_gelu(Gelu form, F&& f) {
+  if (form == Gelu::tanh) return f([](S x) { return gelu_tanh(x); });
+  f([](S x) { return gelu_exact(x); });
+}
+template <class S, class F>
+void with_derivative(Gelu form, F&& f) {
+  if (form == Gelu::tanh) return f([](S x) { return gelu_tanh_derivative(x); });
+  f([](S x) { return gelu_exact_derivative(x); });
 }
 
 }  // namespace
 
-void CpuKernels::do_gelu_forward(Stream, Tensor out, Tensor x, Tensor bias, Gelu form) {
+void CpuKernels::do_gelu_forward(Stream, Tensor out, Tensor x, Gelu form) {
   dispatch("gelu_forward", x.dtype, [&]<class T>(T) {
-    using S = StatsType<T>;
-    const Matrix<T> to(out);
-    const auto run = [&](auto function) {
-      for_biased<T>(x, bias, [&](std::int64_t t) {
-        return [y = to.row(t), function](std::int64_t c, S value) { store(y[c], function(value)); };
+    const Matrix<T> to(out), from(x);
+    with_gelu<StatsType<T>>(form, [&](auto gelu) {
+      for_blocks({out, x}, [&](std::int64_t r, std::int64_t begin, std::int64_t end) {
+        T* const y = to.row(r);
+        const T* const in = from.row(r);
+#pragma omp simd
+        for (std::int64_t c = begin; c < end; ++c) store(y[c], gelu(load(in[c])));
       });
-    };
-    if (form == Gelu::tanh) {
-      run([](S value) { return gelu_tanh(value); });
-    } else {
-      run([](S value) { return gelu_exact(value); });
-    }
+    });
   });
 }
 
-void CpuKernels::do_gelu_backward(Stream, Tensor d_x, Tensor d_out, Tensor x, Tensor bias, Gelu form) {
+void CpuKernels::do_gelu_backward(Stream, Tensor d_x, Tensor d_out, Tensor x, Gelu form) {
   dispatch("gelu_backward", x.dtype, [&]<class T>(T) {
-    using S = StatsType<T>;
-    const Matrix<T> to(d_x), dy(d_out);
-    const auto run = [&](auto derivative) {
-      for_biased<T>(x, bias, [&](std::int64_t t) {
-        return [dx = to.row(t), d = dy.row(t), derivative](std::int64_t c, S value) {
-          store(dx[c], load(d[c]) * derivative(value));
-        };
+    const Matrix<T> to(d_x), dy(d_out), from(x);
+    with_derivative<StatsType<T>>(form, [&](auto derivative) {
+      for_blocks({d_x, d_out, x}, [&](std::int64_t r, std::int64_t begin, std::int64_t end) {
+        T* const dx = to.row(r);
+        const T *const d = dy.row(r), *const in = from.row(r);
+#pragma omp simd
+        for (std::int64_t c = begin; c < end; ++c) store(dx[c], load(d[c]) * derivative(load(in[c])));
       });
-    };
-    if (form == Gelu::tanh) {
-      run([](S value) { return gelu_tanh_derivative(value); });
-    } else {
-      run([](S value) { return gelu_exact_derivative(value); });
-    }
+    });
   });
 }
 
 void CpuKernels::do_bias_add(Stream, Tensor out, Tensor x, Tensor bias) {
   dispatch("bias_add", x.dtype, [&]<class T>(T) {
-    const Matrix<T> to(out);
-    for_biased<T>(x, bias, [&](std::int64_t t) {
-      return [y = to.row(t)](std::int64_t c, StatsType<T> value) { store(y[c], value); };
-    });
+    const Matrix<T> to(out), from(x);
+    const T* const offset = bias.ptr<T>();
+#pragma omp parallel for schedule(static) if (from.rows * from.cols >= parallel_threshold)
+    for (std::int64_t t = 0; t < from.rows; ++t) {
+      T* const y = to.row(t);
+      const T* const in = from.row(t);
+#pragma omp simd
+      for (std::int64_t c = 0; c < from.cols; ++c) store(y[c], load(in[c]) + load(offset[c]));
+    }
   });
 }
 

@@ -53,6 +53,19 @@ void CudaKernels::do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b,
   if (bias) do_bias_add(s, d, d, bias);
 }
 
+bool CudaKernels::fuses_gelu(const Tensor& x, Gelu form) const { return is_gelu_of_products(x, form); }
+
+void CudaKernels::do_gemm_gelu_forward(Stream s, Tensor out, Tensor x, Tensor a, Tensor b, Tensor bias) {
+  if (out.numel() == 0) return;
+  gemm_->run(streams_[s], GemmForm::nt, {out, a, b, bias, library_workspace(), Write::overwrite, x}, Epilogue::gelu);
+}
+
+void CudaKernels::do_gemm_gelu_backward(Stream s, Tensor d_x, Tensor d_y, Tensor b, Tensor x) {
+  if (d_x.numel() == 0) return;
+  gemm_->run(streams_[s], GemmForm::nn, {d_x, d_y, b, {}, library_workspace(), Write::overwrite, x},
+             Epilogue::gelu_gradient);
+}
+
 void CudaKernels::warn_of_plain_attention(const AttentionShape& shape) {
   const double pairs = static_cast<double>(shape.batch * shape.heads) * static_cast<double>(shape.sequence) *
                        static_cast<double>(shape.sequence);

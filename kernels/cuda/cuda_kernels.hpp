@@ -28,6 +28,9 @@ class CudaKernels final : public Kernels {
 
  private:
   void do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) override;
+  bool fuses_gelu(const Tensor& x, Gelu form) const override;
+  void do_gemm_gelu_forward(Stream s, Tensor out, Tensor x, Tensor a, Tensor b, Tensor bias) override;
+  void do_gemm_gelu_backward(Stream s, Tensor d_x, Tensor d_y, Tensor b, Tensor x) override;
   void do_embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) override;
   void do_embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
                              Write write) override;
@@ -48,8 +51,8 @@ class CudaKernels final : public Kernels {
                              Tensor workspace) override;
   void do_swiglu_forward(Stream s, Tensor out, Tensor gate_up) override;
   void do_swiglu_backward(Stream s, Tensor d_gate_up, Tensor d_out, Tensor gate_up) override;
-  void do_gelu_forward(Stream s, Tensor out, Tensor x, Tensor bias, Gelu form) override;
-  void do_gelu_backward(Stream s, Tensor d_x, Tensor d_out, Tensor x, Tensor bias, Gelu form) override;
+  void do_gelu_forward(Stream s, Tensor out, Tensor x, Gelu form) override;
+  void do_gelu_backward(Stream s, Tensor d_x, Tensor d_out, Tensor x, Gelu form) override;
   void do_bias_add(Stream s, Tensor out, Tensor x, Tensor bias) override;
   void do_bias_gradient(Stream s, Tensor d_bias, Tensor d_out, Write write) override;
   void do_bias_dropout(Stream s, Tensor out, Tensor x, Tensor bias, Tensor samples, const DropoutKey& key) override;

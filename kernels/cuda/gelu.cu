@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// GeLU with the bias in front of it, its gradient, and biases alone, on the GPU.
+/// GeLU, biases and their gradients, on the GPU.
 #include "common/math.hpp"
 #include "cuda/cuda_kernels.hpp"
 #include "cuda/partial_sums.cuh"
@@ -8,24 +8,18 @@ namespace llmtrain {
 
 namespace {
 
-template <int width, class T>
-__device__ Values<StatsType<T>, width> biased(const Matrix<T>& x, const Matrix<T>& bias, std::int64_t r,
-                                              std::int64_t c) {
-  auto values = x.template values<width>(r, c);
-  if (bias) {
-    const auto offset = bias.template values<width>(0, c);
-#pragma unroll
-    for (int i = 0; i < width; ++i) values.at[i] += offset.at[i];
-  }
-  return values;
-}
-
 template <class T>
 struct BiasAdd {
   template <int width>
   struct Body {
     Matrix<T> out, x, bias;
-    __device__ void operator()(std::int64_t r, std::int64_t c) const { out.put(r, c, biased<width>(x, bias, r, c)); }
+    __device__ void operator()(std::int64_t r, std::int64_t c) const {
+      auto y = x.template values<width>(r, c);
+      const auto offset = bias.template values<width>(0, c);
+#pragma unroll
+      for (int i = 0; i < width; ++i) y.at[i] += offset.at[i];
+      out.put(r, c, y);
+    }
   };
 };
 
@@ -33,9 +27,9 @@ template <class T, Gelu form>
 struct Forward {
   template <int width>
   struct Body {
-    Matrix<T> out, x, bias;
+    Matrix<T> out, x;
     __device__ void operator()(std::int64_t r, std::int64_t c) const {
-      auto y = biased<width>(x, bias, r, c);
+      auto y = x.template values<width>(r, c);
 #pragma unroll
       for (int i = 0; i < width; ++i) y.at[i] = form == Gelu::tanh ? gelu_tanh(y.at[i]) : gelu_exact(y.at[i]);
       out.put(r, c, y);
@@ -47,10 +41,10 @@ template <class T, Gelu form>
 struct Backward {
   template <int width>
   struct Body {
-    Matrix<T> d_x, d_out, x, bias;
+    Matrix<T> d_x, d_out, x;
     __device__ void operator()(std::int64_t r, std::int64_t c) const {
       const auto d = d_out.template values<width>(r, c);
-      auto y = biased<width>(x, bias, r, c);
+      auto y = x.template values<width>(r, c);
 #pragma unroll
       for (int i = 0; i < width; ++i) {
         y.at[i] = d.at[i] * (form == Gelu::tanh ? gelu_tanh_derivative(y.at[i]) : gelu_exact_derivative(y.at[i]));
@@ -100,21 +94,20 @@ __global__ void __launch_bounds__(block_threads)
 
 }  // namespace
 
-void CudaKernels::do_gelu_forward(Stream s, Tensor out, Tensor x, Tensor bias, Gelu form) {
+void CudaKernels::do_gelu_forward(Stream s, Tensor out, Tensor x, Gelu form) {
   dispatch("gelu_forward", x.dtype, [&]<class T>(T) {
     dispatch_form(form, [&]<Gelu f>() {
-      for_columns<Forward<T, f>::template Body, full_width<T>>(streams_[s], "gelu_forward", {out, x}, {bias},
-                                                               Matrix<T>(out), Matrix<T>(x), Matrix<T>(bias));
+      for_elements<Forward<T, f>::template Body, full_width<T>>(streams_[s], "gelu_forward", {out, x}, Matrix<T>(out),
+                                                                Matrix<T>(x));
     });
   });
 }
 
-void CudaKernels::do_gelu_backward(Stream s, Tensor d_x, Tensor d_out, Tensor x, Tensor bias, Gelu form) {
+void CudaKernels::do_gelu_backward(Stream s, Tensor d_x, Tensor d_out, Tensor x, Gelu form) {
   dispatch("gelu_backward", x.dtype, [&]<class T>(T) {
     dispatch_form(form, [&]<Gelu f>() {
-      for_columns<Backward<T, f>::template Body, full_width<T>>(streams_[s], "gelu_backward", {d_x, d_out, x}, {bias},
-                                                                Matrix<T>(d_x), Matrix<T>(d_out), Matrix<T>(x),
-                                                                Matrix<T>(bias));
+      for_elements<Backward<T, f>::template Body, full_width<T>>(streams_[s], "gelu_backward", {d_x, d_out, x},
+                                                                 Matrix<T>(d_x), Matrix<T>(d_out), Matrix<T>(x));
     });
   });
 }

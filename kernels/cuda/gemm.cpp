@@ -20,8 +20,8 @@ void CudaGemm::use(const GemmChoices& choices) {
   }
 }
 
-void CudaGemm::run(cudaStream_t stream, GemmForm form, const GemmOperands& on) {
-  const GemmKey key = key_of(form, on.d, on.a, on.b, static_cast<bool>(on.bias));
+void CudaGemm::run(cudaStream_t stream, GemmForm form, const GemmOperands& on, Epilogue epilogue) {
+  const GemmKey key = key_of(form, on.d, on.a, on.b, static_cast<bool>(on.bias), epilogue, on.gelu);
   Product& product = products_[key];
   if (product.plan == nullptr) [[unlikely]] {
     auto fresh = std::make_unique<GemmPlan>(handle_, key);

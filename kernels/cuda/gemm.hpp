@@ -18,7 +18,7 @@ class CudaGemm {
   CudaGemm& operator=(const CudaGemm&) = delete;
 
   /// As Kernels::gemm, on shapes and dtypes already checked there, none of them 0; no bias in fp64.
-  void run(cudaStream_t stream, GemmForm form, const GemmOperands& on);
+  void run(cudaStream_t stream, GemmForm form, const GemmOperands& on, Epilogue epilogue = Epilogue::none);
   void use(const GemmChoices& choices);
 
   bool deterministic() const { return deterministic_; }

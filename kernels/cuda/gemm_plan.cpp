@@ -45,22 +45,34 @@ class Layout {
 
 class Descriptor {
  public:
-  Descriptor(DType data, bool first_transposed, bool second_transposed, bool bias) {
-    const bool fp64 = data == DType::fp64;
+  explicit Descriptor(const GemmKey& key) {
+    const bool fp64 = key.data == DType::fp64;
     check_cublas(cublasLtMatmulDescCreate(&descriptor_, fp64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
                                           fp64 ? CUDA_R_64F : CUDA_R_32F),
                  "cublasLtMatmulDescCreate");
-    set(CUBLASLT_MATMUL_DESC_TRANSA, first_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(CUBLASLT_MATMUL_DESC_TRANSB, second_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (bias) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, key.form == GemmForm::nt ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, key.form == GemmForm::tn ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key));
+    if (key.epilogue != Epilogue::none) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.ld_gelu);
   }
   ~Descriptor() { cublasLtMatmulDescDestroy(descriptor_); }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   operator cublasLtMatmulDesc_t() const { return descriptor_; }
-  void set_bias(const void* data) const { set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data); }
+  void point_at(const Tensor& bias, const Tensor& gelu) const {
+    if (bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
+    if (gelu) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, gelu.data);
+  }
 
  private:
+  static cublasLtEpilogue_t epilogue_of(const GemmKey& key) {
+    switch (key.epilogue) {
+      case Epilogue::none: return key.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+      case Epilogue::gelu: return key.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+      case Epilogue::gelu_gradient: break;
+    }
+    return CUBLASLT_EPILOGUE_DGELU;
+  }
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value) const {
     check_cublas(cublasLtMatmulDescSetAttribute(descriptor_, attribute, &value, sizeof value),
@@ -102,7 +114,7 @@ class Preference {
 
 struct GemmPlan::Descriptors {
   explicit Descriptors(const GemmKey& key)
-      : product(key.data, key.form == GemmForm::nt, key.form == GemmForm::tn, key.bias),
+      : product(key),
         first(key.data, key.form == GemmForm::nt ? key.n : key.k, key.form == GemmForm::nt ? key.k : key.n, key.ldb),
         second(key.data, key.form == GemmForm::tn ? key.k : key.m, key.form == GemmForm::tn ? key.m : key.k, key.lda),
         result(key.result, key.m, key.n, key.ldd) {}
@@ -117,7 +129,7 @@ GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmKey& key)
 GemmPlan::~GemmPlan() = default;
 
 std::vector<cublasLtMatmulAlgo_t> GemmPlan::proposals(const GemmOperands& on, int count, bool repeatable) const {
-  if (on.bias) of_->product.set_bias(on.bias.data);  // its alignment counts too
+  of_->product.point_at(on.bias, on.gelu);  // their alignment counts too
   const Preference preference(on.workspace.bytes(), key_.alignment, repeatable);
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(count));
   int found = 0;
@@ -149,7 +161,7 @@ cublasStatus_t GemmPlan::multiply(cudaStream_t stream, const GemmOperands& on,
   const float one = 1, beta = on.write == Write::accumulate ? 1 : 0;
   const double one64 = 1, beta64 = beta;
   const bool fp64 = key_.data == DType::fp64;
-  if (on.bias) of_->product.set_bias(on.bias.data);
+  of_->product.point_at(on.bias, on.gelu);
   return cublasLtMatmul(handle_, of_->product, fp64 ? static_cast<const void*>(&one64) : &one, on.b.data, of_->first,
                         on.a.data, of_->second, fp64 ? static_cast<const void*>(&beta64) : &beta, on.d.data,
                         of_->result, on.d.data, of_->result, &algorithm, on.workspace.data,

@@ -19,6 +19,8 @@ void check_cublas(cublasStatus_t status, const char* call);
 struct GemmOperands {
   Tensor d, a, b, bias, workspace;
   Write write = Write::overwrite;
+  Tensor gelu =
+      {};  ///< its input [m, n]: stored beside d = gelu(input), or read where d is multiplied by its derivative
 };
 
 /// Matrices are row-major: cuBLASLt, which counts by columns, is asked for the transposed product

@@ -83,7 +83,8 @@ GemmOperands CudaGemmTuner::place(Stream s, const GemmKey& key, Tensor memory) c
   on.a = placing.take(key.data, a_transposed ? key.k : key.m, key.lda);
   on.b = placing.take(key.data, b_transposed ? key.n : key.k, key.ldb);
   if (key.bias) on.bias = placing.take(key.result, 1, key.n);
-  for (const Tensor* t : {&on.d, &on.a, &on.b, &on.bias}) {
+  if (key.ld_gelu > 0) on.gelu = placing.take(key.data, key.m, key.ld_gelu);
+  for (const Tensor* t : {&on.d, &on.a, &on.b, &on.bias, &on.gelu}) {
     if (*t) kernels_.init_normal(s, *t, {1, 1}, {0, 0, t->cols()}, 1);
   }
   on.workspace = kernels_.library_workspace();

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::string_view heading = "gemm ", closing = "digest ";
 constexpr GemmForm forms[] = {GemmForm::nt, GemmForm::nn, GemmForm::tn};
+constexpr Epilogue epilogues[] = {Epilogue::none, Epilogue::gelu, Epilogue::gelu_gradient};
 constexpr DType dtypes[] = {DType::fp64, DType::fp32, DType::bf16, DType::fp16, DType::fp8_e4m3, DType::fp8_e5m2};
 
 /// Largest power of two, up to 16 (no kernel wants more), that divides the address and the rows' distance.
@@ -26,9 +27,10 @@ int alignment_of(const Tensor& t) {
 }
 
 std::string line_of(const GemmKey& key, const GemmChoice& choice) {
-  std::string line = fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", name_of(key.form), name_of(key.data),
-                                 name_of(key.result), key.bias ? "bias" : "plain", key.m, key.n, key.k, key.lda,
-                                 key.ldb, key.ldd, key.alignment, shortest(choice.seconds));
+  std::string line =
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", name_of(key.form), name_of(key.data),
+                  name_of(key.result), key.bias ? "bias" : "plain", name_of(key.epilogue), key.m, key.n, key.k, key.lda,
+                  key.ldb, key.ldd, key.ld_gelu, key.alignment, shortest(choice.seconds));
   for (const std::uint64_t word : choice.algorithm) line += fmt::format(" {:x}", word);
   return line + "\n";
 }
@@ -44,35 +46,56 @@ bool parse_name(std::span<const T> values, std::string_view word, T& value) {
 
 bool parse_line(const std::string& line, GemmKey& key, GemmChoice& choice) {
   std::istringstream in(line);
-  std::string form, data, result, bias;
-  in >> form >> data >> result >> bias >> key.m >> key.n >> key.k >> key.lda >> key.ldb >> key.ldd >> key.alignment >>
-      choice.seconds >> std::hex;
+  std::string form, data, result, bias, epilogue;
+  in >> form >> data >> result >> bias >> epilogue >> key.m >> key.n >> key.k >> key.lda >> key.ldb >> key.ldd >>
+      key.ld_gelu >> key.alignment >> choice.seconds >> std::hex;
   for (std::uint64_t& word : choice.algorithm) in >> word;
   if (!in || !(in >> std::ws).eof() || (bias != "bias" && bias != "plain")) return false;
   key.bias = bias == "bias";
-  return parse_name<GemmForm>(forms, form, key.form) && parse_name<DType>(dtypes, data, key.data) &&
-         parse_name<DType>(dtypes, result, key.result);
+  return parse_name<GemmForm>(forms, form, key.form) && parse_name<Epilogue>(epilogues, epilogue, key.epilogue) &&
+         parse_name<DType>(dtypes, data, key.data) && parse_name<DType>(dtypes, result, key.result);
 }
 
 }  // namespace
 
-GemmKey key_of(GemmForm form, const Tensor& d, const Tensor& a, const Tensor& b, bool bias) {
+const char* name_of(Epilogue epilogue) {
+  switch (epilogue) {
+    case Epilogue::none: return "none";
+    case Epilogue::gelu: return "gelu";
+    case Epilogue::gelu_gradient: return "gelu_gradient";
+  }
+  return "";
+}
+
+GemmKey key_of(GemmForm form, const Tensor& d, const Tensor& a, const Tensor& b, bool bias, Epilogue epilogue,
+               const Tensor& gelu) {
   return {.form = form,
           .data = a.dtype,
           .result = d.dtype,
           .bias = bias,
+          .epilogue = epilogue,
           .m = d.rows(),
           .n = d.cols(),
           .k = form == GemmForm::tn ? a.rows() : a.cols(),
           .lda = a.leading,
           .ldb = b.leading,
           .ldd = d.leading,
+          .ld_gelu = gelu.leading,
           .alignment = std::min({alignment_of(a), alignment_of(b), alignment_of(d)})};
 }
 
 std::optional<GemmKey> product_of(const OpNote& note) {
+  const std::string_view text = note.form;
+  if (text == "nt gelu") {
+    return key_of(GemmForm::nt, note.writes[1], note.reads[0], note.reads[1], note.reads.size() > 2, Epilogue::gelu,
+                  note.writes[0]);
+  }
+  if (text == "nn gelu") {
+    return key_of(GemmForm::nn, note.writes[0], note.reads[0], note.reads[1], false, Epilogue::gelu_gradient,
+                  note.reads[2]);
+  }
   GemmForm form{};
-  if (!parse_name<GemmForm>(forms, note.form, form)) return std::nullopt;
+  if (!parse_name<GemmForm>(forms, text, form)) return std::nullopt;
   const Tensor& d = note.writes[0];
   const bool bias = note.reads.size() > 2 && note.reads[2].data != d.data;  // else what is added to
   return key_of(form, d, note.reads[0], note.reads[1], bias);

@@ -83,6 +83,42 @@ void Kernels::gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write 
   do_gemm(s, form, d, a, b, write, bias);
 }
 
+bool Kernels::is_gelu_of_products(const Tensor& x, Gelu form) {
+  const auto address = reinterpret_cast<std::uintptr_t>(x.data);
+  return form == Gelu::tanh && x.dtype == DType::bf16 && address % 16 == 0 && x.leading % 8 == 0;
+}
+
+void Kernels::gemm_gelu_forward(Stream s, Tensor out, Tensor x, Tensor a, Tensor b, Tensor bias, Gelu form) {
+  if (!fuses_gelu(x, form)) {
+    gemm(s, GemmForm::nt, x, a, b, Write::overwrite, bias);
+    return gelu_forward(s, out, x, form);
+  }
+  const OperationCheck check("gemm_gelu_forward", {{"out", out}, {"x", x}, {"a", a}, {"b", b}, {"bias", bias}});
+  const std::int64_t m = x.rows(), n = x.cols(), k = a.cols();
+  check.that(has_dtype(a, x.dtype) && has_dtype(b, x.dtype) && has_dtype(out, x.dtype) && is_matrix(a, m, k) &&
+                 is_matrix(b, n, k) && is_matrix(out, m, n) &&
+                 (!bias || (has_dtype(bias, x.dtype) && is_vector(bias, n))),
+             "x and out must be a b^T, bias [n], all of one dtype");
+  note("gemm", s, {x, out}, {a, b, bias},
+       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k), "nt gelu");
+  do_gemm_gelu_forward(s, out, x, a, b, bias);
+}
+
+void Kernels::gemm_gelu_backward(Stream s, Tensor d_x, Tensor d_y, Tensor b, Tensor x, Gelu form) {
+  if (!fuses_gelu(x, form)) {
+    gemm(s, GemmForm::nn, d_x, d_y, b);
+    return gelu_backward(s, d_x, d_x, x, form);
+  }
+  const OperationCheck check("gemm_gelu_backward", {{"d_x", d_x}, {"d_y", d_y}, {"b", b}, {"x", x}});
+  const std::int64_t m = x.rows(), n = x.cols(), k = d_y.cols();
+  check.that(has_dtype(d_x, x.dtype) && has_dtype(d_y, x.dtype) && has_dtype(b, x.dtype) && is_matrix(d_y, m, k) &&
+                 is_matrix(b, k, n) && is_matrix(d_x, m, n),
+             "d_x must be like x, and both like d_y b");
+  note("gemm", s, {d_x}, {d_y, b, x}, 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k),
+       "nn gelu");
+  do_gemm_gelu_backward(s, d_x, d_y, b, x);
+}
+
 void Kernels::embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) {
   const OperationCheck check("embedding_forward", {{"out", out}, {"ids", ids}, {"table", table}});
   check.that(is_floating(table) && has_dtype(out, table.dtype) && out.cols() == table.cols(),

@@ -70,20 +70,18 @@ void Kernels::layer_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Tensor 
   do_layer_norm_backward(s, d_x, d_weight, d_bias, d_residual, d_y, x, mean, rstd, weight, write, workspace);
 }
 
-void Kernels::gelu_forward(Stream s, Tensor out, Tensor x, Tensor bias, Gelu form) {
-  const OperationCheck check("gelu_forward", {{"out", out}, {"x", x}, {"bias", bias}});
+void Kernels::gelu_forward(Stream s, Tensor out, Tensor x, Gelu form) {
+  const OperationCheck check("gelu_forward", {{"out", out}, {"x", x}});
   check.that(x && is_floating(x) && is_like(out, x), "out must be like x");
-  check.that(!bias || is_bias(bias, x), "bias must be [cols of x]");
-  note("gelu_forward", s, {out}, {x, bias});
-  do_gelu_forward(s, out, x, bias, form);
+  note("gelu_forward", s, {out}, {x});
+  do_gelu_forward(s, out, x, form);
 }
 
-void Kernels::gelu_backward(Stream s, Tensor d_x, Tensor d_out, Tensor x, Tensor bias, Gelu form) {
-  const OperationCheck check("gelu_backward", {{"d_x", d_x}, {"d_out", d_out}, {"x", x}, {"bias", bias}});
+void Kernels::gelu_backward(Stream s, Tensor d_x, Tensor d_out, Tensor x, Gelu form) {
+  const OperationCheck check("gelu_backward", {{"d_x", d_x}, {"d_out", d_out}, {"x", x}});
   check.that(x && is_floating(x) && is_like(d_x, x) && is_like(d_out, x), "d_x and d_out must be like x");
-  check.that(!bias || is_bias(bias, x), "bias must be [cols of x]");
-  note("gelu_backward", s, {d_x}, {d_out, x, bias});
-  do_gelu_backward(s, d_x, d_out, x, bias, form);
+  note("gelu_backward", s, {d_x}, {d_out, x});
+  do_gelu_backward(s, d_x, d_out, x, form);
 }
 
 void Kernels::bias_add(Stream s, Tensor out, Tensor x, Tensor bias) {

@@ -77,6 +77,18 @@ void run_step(Parts& parts, const StepInputs& inputs, const LoadBatch& load, Tim
   update_weights(parts, inputs, timers);
 }
 
+void warm_up(Parts& parts) {
+  Timers timers;
+  begin_gradients(parts);
+  for (const Action& action : parts.actions) {
+    if (action.computes())
+      run_action(
+          parts, action, [](std::int64_t, const Batch&) {}, timers);
+  }
+  finish_gradients(parts, timers);
+  parts.stream.synchronize();
+}
+
 std::vector<std::int64_t> load_order(std::span<const Action> actions) {
   std::vector<std::int64_t> order;
   for (const Action& action : actions) {

@@ -28,7 +28,13 @@ StepInputs Trainer::inputs(std::int64_t n) const {
   return {n, learning_rate(o, parts_.deck.run.steps, n), o.betas[0], o.betas[1], o.clip};
 }
 
+void Trainer::warm_up_once() {
+  if (!warm_ && parts_.pipeline.stages > 1 && parts_.device.kind() == DeviceKind::cuda) warm_up(parts_);
+  warm_ = true;
+}
+
 void Trainer::step(std::int64_t n) {
+  warm_up_once();
   run_step(
       parts_, inputs(n), [&](std::int64_t micro, const Batch& batch) { load(train_, n, micro, batch); }, timers_);
   parts_.device.download(parts_.stream, scalars_.data(), parts_.scalars);
@@ -47,6 +53,7 @@ StepTotals Trainer::read_totals() {
 }
 
 double Trainer::evaluate(Loader& valid) {
+  warm_up_once();
   TimerRange range(timers_, "evaluate");
   const std::int64_t count = parts_.deck.data.eval_batches * parts_.micro_batches();
   ReadAhead reader(valid, load_order(evaluation_actions(parts_, count)), 1, timers_);
@@ -56,6 +63,7 @@ double Trainer::evaluate(Loader& valid) {
 }
 
 StepTotals Trainer::gradients(std::int64_t n) {
+  warm_up_once();
   run_gradients(
       parts_, [&](std::int64_t micro, const Batch& batch) { load(train_, n, micro, batch); }, timers_);
   return read_totals();

@@ -139,8 +139,11 @@ void Block::repeat_mlp(Context& ctx, const BlockSaved& saved, const BlockSaved& 
   } else if (!kept.norm_2.out) {
     norm_.forward(ctx, saved.norm_2, saved.norm_2.residual, {}, weights.norm_2);
   }
-  if (!kept.mlp.up) mlp_.expand(ctx, saved.mlp, saved.norm_2.out, weights.mlp);
-  if (!kept.mlp.activated) mlp_.activate(ctx, saved.mlp, weights.mlp);
+  if (!kept.mlp.up) {
+    mlp_.expand(ctx, saved.mlp, saved.norm_2.out, weights.mlp);
+  } else if (!kept.mlp.activated) {
+    mlp_.activate(ctx, saved.mlp);
+  }
 }
 
 Tensor Block::branch_gradient(Context& ctx, ScratchStack::Frame& frame, Tensor gradient, const Batch& batch,

@@ -6,11 +6,11 @@
 
 namespace llmtrain {
 
-void ColumnLinear::forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias) const {
+void ColumnLinear::forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias, const FusedGelu& after) const {
   ScratchStack::Frame frame(ctx.scratch, "column linear");
   const AllTokens all = gather_tokens(ctx, frame, x);
   ctx.stream.wait(all.arrival);
-  multiply(ctx, y, all.tensor, weight, bias);
+  multiply(ctx, y, all.tensor, weight, bias, after);
 }
 
 void ColumnLinear::backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x,
@@ -35,13 +35,13 @@ void RowLinear::forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor 
   if (bias) ctx.kernels.bias_add(ctx.stream, y, y, bias);  // once, not once a rank
 }
 
-void RowLinear::backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x,
-                         Tensor weight) const {
+void RowLinear::backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x, Tensor weight,
+                         const FusedGelu& before) const {
   ScratchStack::Frame frame(ctx.scratch, "row linear backward");
   const AllTokens all = gather_tokens(ctx, frame, d_y);
   bias_gradient(ctx, d.bias, d_y);
   ctx.stream.wait(all.arrival);
-  input_gradient(ctx, d_x, all.tensor, weight);
+  input_gradient(ctx, d_x, all.tensor, weight, before);
   weight_gradient(ctx, d.weight, all.tensor, x);
 }
 

@@ -62,15 +62,15 @@ def whole(file, group, sections):
     return found
 
 
-def deviation(found, expected):
-    """Largest difference of a section in the norm above."""
+def deviation(found, expected, noise=1e-3):
+    """Largest difference of a section in the norm above, with `noise` in place of 1e-3."""
     total = training.norm_of(expected.values())
     elements = sum(b.size for b in expected.values())
     worst = []
     for name, b in expected.items():
         if found[name].shape != b.shape:
             raise SystemExit(f"{name}: shape {found[name].shape}, expected {b.shape}")
-        scale = training.norm_of([b]) + 1e-3 * total * np.sqrt(b.size / elements)
+        scale = training.norm_of([b]) + noise * total * np.sqrt(b.size / elements)
         worst.append(training.norm_of([found[name] - b]) / scale)
     return float(np.max(worst))  # NaN stays NaN
 

@@ -2,15 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges tiny models with Hugging Face's transformers, both ways, and compares logits, losses and gradients.
 
-usage: huggingface.py BINARY [--only NAME] [--keep FOLDER] [--no-training]; exit 1 if something differs by more than
-logits max|a - b| <= 1e-5 max(1, max|b|); gradients of step 1, each section in the norm of compare.py, 1e-5;
+usage: huggingface.py BINARY [--only NAME] [--keep FOLDER] [--no-training] [--device cuda]; exit 1 if something differs by
+more than logits max|a - b| <= 1e-5 max(1, max|b|); gradients of step 1, each section in the norm of compare.py, 1e-5;
 losses of 20 steps 1e-5 relative; files of 16-bit numbers what torch rounds to; models saved by transformers come back
 with the same bits. Needs torch, transformers (4 or 5), safetensors, numpy, h5py.
 """
 import argparse
 import contextlib
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -19,12 +18,10 @@ import h5py
 import numpy as np
 
 import compare
+import torch_training
+from torch_training import CLASSES, call, check, failures, load, torch, transformers
 
-FOLDER = Path(__file__).resolve().parent
-sys.path = [place for place in sys.path if Path(place or ".").resolve() != FOLDER]  # tokenizers.py has a package's name
-import torch  # noqa: E402
-import transformers  # noqa: E402
-from safetensors.torch import load_file, save_file  # noqa: E402
+from safetensors.torch import load_file, save_file  # after it: tokenizers.py beside this file has a package's name
 
 LLAMA = {"family": "llama", "layers": 2, "hidden": 48, "heads": 6, "kv_heads": 3, "ffn": 88, "seq_len": 40,
          "init_std": 0.1}
@@ -42,45 +39,20 @@ MODELS = {  # the byte tokenizer has 257 ids, a prime
     "gpt2": GPT,
     "gpt2_untied": GPT | {"tied": False, "activation": "gelu", "vocab": 269, "norm_eps": 1e-6},
 }
-CLASSES = {"llama": transformers.LlamaForCausalLM, "qwen2": transformers.Qwen2ForCausalLM,
-           "qwen3": transformers.Qwen3ForCausalLM, "gpt2": transformers.GPT2LMHeadModel}
 STEPS = 20
-failures = []
 
-
-def check(good, what):
-    print(("  ok    " if good else "  FAIL  ") + what, flush=True)
-    if not good:
-        failures.append(what)
-
-
-def call(binary, *arguments):
-    result = subprocess.run([binary, *map(str, arguments)], capture_output=True, text=True)
-    if result.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, arguments))}: exit {result.returncode}: {result.stderr}")
-    return result.stdout
-
-
-def make_deck(name, prefix, folder):
+def make_deck(name, prefix, folder, device):
     deck = {
-        "run": {"name": name, "steps": STEPS, "stop_after": 4, "dir": str(folder / name), "device": "cpu",
+        "run": {"name": name, "steps": STEPS, "stop_after": 4, "dir": str(folder / name), "device": device,
                 "threads": 1},
         "model": MODELS[name], "schedule": {"micro_batch": 2, "global_batch": 4}, "precision": {"compute": "fp32"},
-        "optimizer": {"lr": 1e-3, "min_lr": 1e-4, "warmup_steps": 4, "eps": 1e-8, "clip": 1.0, "weight_decay": 0.1},
+        "optimizer": {"lr": 1e-3, "min_lr": 1e-4, "warmup_steps": 4, "schedule": "cosine",
+                      "betas": [0.9, 0.95], "eps": 1e-8, "clip": 1.0, "weight_decay": 0.1},
         "data": {"train": [prefix], "split": "100,0,0"},
     }
     path = folder / f"{name}.yaml"
     path.write_text(json.dumps(deck, indent=1))
     return path
-
-
-def load(folder, model_class):
-    """The model in fp32, from files that have all it needs and nothing else."""
-    model, info = model_class.from_pretrained(folder, output_loading_info=True, torch_dtype=torch.float32,
-                                              attn_implementation="eager")
-    left = {key: value for key, value in info.items() if value}
-    check(not left, f"{Path(folder).name} loads in {model_class.__name__}: nothing missing, nothing left {left or ''}")
-    return model.eval()
 
 
 def logits_of(binary, checkpoint, tokens, folder):
@@ -178,78 +150,21 @@ def imports(binary, model, ours, tokens, folder):
     check(same(weights_of(folder / "again_half"), expected), "import of a bf16 model: the rounded weights")
 
 
-def state_dict(family, sections):
-    """A dump's sections under transformers' names: GPT-2's q, k, v fused and its matrices transposed."""
-    out = {}
-    for name, value in sections.items():
-        tensor = torch.tensor(value, dtype=torch.float32)
-        if family == "gpt" and ".attn." in name and "o_proj" not in name:
-            if "q_proj" not in name:
-                continue
-            parts = [sections[name.replace("q_proj", part)] for part in ("q_proj", "k_proj", "v_proj")]
-            tensor, name = torch.tensor(np.concatenate(parts), dtype=torch.float32), name.replace("q_proj", "c_attn")
-        name = name.replace("attn.o_proj", "attn.c_proj") if family == "gpt" else name
-        if family == "gpt" and name.startswith("transformer.h.") and tensor.ndim == 2:
-            tensor = tensor.T.contiguous()
-        out[name] = tensor
-    return out
-
-
-def sections_of(file, group):
-    found = {}
-    file[group].visititems(lambda path, item: found.update({path.replace("/", "."): item[()]})
-                           if isinstance(item, h5py.Dataset) else None)
-    return found
-
-
-def losses(model, tokens, targets, weights):
-    """Sum of the weighted cross-entropies, over their number."""
-    logits = model(tokens).logits
-    each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten().long(), reduction="none")
-    return (each * weights.flatten()).sum() / weights.sum()
-
-
-def training(binary, deck_path, model, folder):
+def training(binary, deck_path, model, folder, device):
     """The same weights, tokens and optimizer in both programs: the first gradients, then every loss."""
     deck = json.loads(deck_path.read_text())
-    dump = folder / "dump.h5"
-    call(binary, "verify", deck_path, "--dump", dump, "--steps", STEPS)
-    with h5py.File(dump) as file:
-        family = deck["model"]["family"]
-        start, gradients = (state_dict(family, sections_of(file, group)) for group in ("initial", "gradients"))
-        tokens, targets, weights = (torch.tensor(file[key][()]) for key in ("tokens", "targets", "weights"))
-        loss, norms, lr = (file[key][()] for key in ("loss", "grad_norm", "lr"))
-        end = state_dict(family, sections_of(file, "parameters"))
-    missing, unexpected = model.load_state_dict(start, strict=False)
-    check(not unexpected and set(missing) <= {"lm_head.weight"}, "the initial weights are all of the model's")
-    model.tie_weights()
-    named = dict(model.named_parameters())
-    o = deck["optimizer"]
-    groups = [{"params": [p for p in named.values() if p.ndim > 1], "weight_decay": o["weight_decay"]},
-              {"params": [p for p in named.values() if p.ndim == 1], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=o["eps"])
-    worst_loss = worst_norm = 0.0
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        ours = losses(model, tokens[step].long(), targets[step], weights[step])
-        ours.backward()
-        norm = float(torch.sqrt(sum((p.grad.double()**2).sum() for p in named.values())))
-        if step == 0:
-            theirs = {key: p.grad.double().numpy() for key, p in named.items()}
-            found = {key: gradients[key].double().numpy() for key in theirs}
-            worst = compare.deviation(found, theirs)
-            check(worst <= 1e-5, f"every gradient of step 1: {worst:.1e} (bound 1e-5)")
-        worst_loss = max(worst_loss, abs(ours.item() - loss[step]) / loss[step])
-        worst_norm = max(worst_norm, abs(norm - norms[step]) / norm)
-        for p in named.values():
-            p.grad *= min(1.0, o["clip"] / norm)
-        for group in optimizer.param_groups:
-            group["lr"] = lr[step]
-        optimizer.step()
-    check(worst_loss <= 1e-5, f"losses of {STEPS} steps: {worst_loss:.1e} (bound 1e-5); "
-          f"gradient norms {worst_norm:.1e}")
-    moved = max(float((named[key] - end[key]).abs().max()) for key in named)
-    check(moved <= 2 * STEPS * o["lr"], f"weights after them: {moved:.1e} (bound {2 * STEPS * o['lr']:.0e})")
+    ours = torch_training.dump(binary, deck_path, folder / "dump.h5", STEPS)
+    theirs = torch_training.train(model.to(device), deck, ours, STEPS)
+    gradients, parameters = (torch_training.doubles({name: group[name] for name in theirs.gradients})
+                             for group in (ours.gradients, ours.parameters))
+    worst = compare.deviation(gradients, theirs.gradients)
+    check(worst <= 1e-5, f"every gradient of step 1: {worst:.1e} (bound 1e-5)")
+    worst, norms = (np.max(np.abs(a / b - 1)) for a, b in ((ours.loss, theirs.loss),
+                                                          (ours.grad_norm, theirs.grad_norm)))
+    check(worst <= 1e-5, f"losses of {STEPS} steps: {worst:.1e} (bound 1e-5); gradient norms {norms:.1e}")
+    bound = 2 * STEPS * deck["optimizer"]["lr"]
+    moved = max(np.abs(parameters[name] - value).max() for name, value in theirs.parameters.items())
+    check(moved <= bound, f"weights after them: {moved:.1e} (bound {bound:.0e})")
 
 
 def main():
@@ -258,11 +173,11 @@ def main():
     parser.add_argument("--only", choices=list(MODELS), help="one model")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave all files there")
     parser.add_argument("--no-training", action="store_true", help="do not compare losses and gradients")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda: where both programs train")
     arguments = parser.parse_args()
     binary = str(arguments.binary.resolve())
     torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    torch_training.quiet()
     print(f"torch {torch.__version__}, transformers {transformers.__version__}")
     with contextlib.ExitStack() as stack:
         folder = (arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))).resolve()
@@ -270,7 +185,7 @@ def main():
         prefix = compare.make_data(binary, folder, "text", 200)
         for name in [arguments.only] if arguments.only else MODELS:
             print(name)
-            deck = make_deck(name, prefix, folder)
+            deck = make_deck(name, prefix, folder, arguments.device)
             call(binary, deck)
             place = folder / name / "exchange"
             place.mkdir()
@@ -279,7 +194,7 @@ def main():
             model, ours = exports(binary, folder / name / "checkpoints", model_class, tokens, place)
             imports(binary, model, ours, tokens, place)
             if not arguments.no_training:
-                training(binary, deck, load(place / "whole", model_class), place)
+                training(binary, deck, load(place / "whole", model_class), place, arguments.device)
     print(f"{len(failures)} failed")
     return 1 if failures else 0
 

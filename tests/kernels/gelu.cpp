@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// gelu in both forms, with and without a bias: values, extreme inputs, in place, and the gradient; and biases alone:
 /// bias_add, bias_gradient.
+#include <tuple>
+
 #include "kernels.hpp"
 
 using namespace llmtrain;
@@ -26,30 +28,24 @@ double reference_derivative(Gelu form, double x) {
 TEST_CASE_TEMPLATE("gelu agrees with plain loops, also in place", T, Bf16, float, double) {
   Random random(1);
   for (const Gelu form : {Gelu::exact, Gelu::tanh}) {
-    for (const bool biased : {false, true}) {
-      for (const auto& [rows, n] : shapes) {
-        auto x = Buffer<T>::random(random, {rows, n}, n + 5, 2), d_out = Buffer<T>::random(random, {rows, n}, n + 1);
-        auto b = Buffer<T>::random(random, {n});
-        Buffer<T> out({rows, n}, n + 2), d_x({rows, n}, n + 5);
-        const Tensor bias = biased ? b.tensor() : Tensor{};
-        std::vector<double> expected, expected_d;
-        for (std::int64_t t = 0; t < rows; ++t) {
-          for (std::int64_t c = 0; c < n; ++c) {
-            const double z = static_cast<double>(x.at(t, c)) + (biased ? static_cast<double>(b.at(c)) : 0.0);
-            expected.push_back(reference(form, z));
-            expected_d.push_back(static_cast<double>(d_out.at(t, c)) * reference_derivative(form, z));
-          }
+    for (const auto& [rows, n] : shapes) {
+      auto x = Buffer<T>::random(random, {rows, n}, n + 5, 2), d_out = Buffer<T>::random(random, {rows, n}, n + 1);
+      Buffer<T> out({rows, n}, n + 2), d_x({rows, n}, n + 5);
+      std::vector<double> expected, expected_d;
+      for (std::int64_t t = 0; t < rows; ++t) {
+        for (std::int64_t c = 0; c < n; ++c) {
+          const double z = static_cast<double>(x.at(t, c));
+          expected.push_back(reference(form, z));
+          expected_d.push_back(static_cast<double>(d_out.at(t, c)) * reference_derivative(form, z));
         }
-        check_thread_invariance(out, [&] { kernels().gelu_forward(stream, out.tensor(), x.tensor(), bias, form); });
-        check_close("out", out, expected, tolerance<T>);
-        const auto backward = [&](Tensor to) {
-          kernels().gelu_backward(stream, to, d_out.tensor(), x.tensor(), bias, form);
-        };
-        check_thread_invariance(d_x, [&] { backward(d_x.tensor()); });
-        check_close("d_x", d_x, expected_d, tolerance<T>);
-        backward(x.tensor());
-        CHECK(x.same_bits(d_x));
       }
+      check_thread_invariance(out, [&] { kernels().gelu_forward(stream, out.tensor(), x.tensor(), form); });
+      check_close("out", out, expected, tolerance<T>);
+      const auto backward = [&](Tensor to) { kernels().gelu_backward(stream, to, d_out.tensor(), x.tensor(), form); };
+      check_thread_invariance(d_x, [&] { backward(d_x.tensor()); });
+      check_close("d_x", d_x, expected_d, tolerance<T>);
+      backward(x.tensor());
+      CHECK(x.same_bits(d_x));
     }
   }
 }
@@ -61,8 +57,8 @@ TEST_CASE_TEMPLATE("gelu stays finite for large inputs and passes NaN on", T, fl
     x.at(0, 1) = 3000;
     x.at(0, 2) = std::numeric_limits<T>::quiet_NaN();
     d_out.fill(1);
-    kernels().gelu_forward(stream, out.tensor(), x.tensor(), {}, form);
-    kernels().gelu_backward(stream, d_x.tensor(), d_out.tensor(), x.tensor(), {}, form);
+    kernels().gelu_forward(stream, out.tensor(), x.tensor(), form);
+    kernels().gelu_backward(stream, d_x.tensor(), d_out.tensor(), x.tensor(), form);
     CHECK(out.at(0, 0) == 0);
     CHECK(out.at(0, 1) == 3000);
     CHECK(std::isnan(out.at(0, 2)));
@@ -72,18 +68,46 @@ TEST_CASE_TEMPLATE("gelu stays finite for large inputs and passes NaN on", T, fl
   }
 }
 
+TEST_CASE_TEMPLATE("products with a GeLU are the product and the GeLU", T, Bf16, float, double) {
+  Random random(5);
+  for (const Gelu form : {Gelu::exact, Gelu::tanh}) {
+    for (const auto& [m, n, k, gap] : {std::tuple{5, 7, 3, 2}, std::tuple{48, 64, 40, 0}, std::tuple{65, 72, 24, 8}}) {
+      INFO(m, " x ", n, " x ", k);
+      auto a = Buffer<T>::random(random, {m, k}), b = Buffer<T>::random(random, {n, k}),
+           bias = Buffer<T>::random(random, {n});
+      auto d_y = Buffer<T>::random(random, {m, k}), w = Buffer<T>::random(random, {k, n});
+      Buffer<T> x({m, n}, n + gap), y({m, n}, n + gap), d_x({m, n}, n + gap), z({m, n}), d_out({m, n});
+      kernels().gemm_gelu_forward(stream, y.tensor(), x.tensor(), a.tensor(), b.tensor(), bias.tensor(), form);
+      kernels().gemm(stream, GemmForm::nt, z.tensor(), a.tensor(), b.tensor(), Write::overwrite, bias.tensor());
+      check_close("x", x, z.values(), tolerance<T>);
+      std::vector<double> expected = x.values();
+      for (double& value : expected) value = reference(form, value);
+      check_close("y", y, expected, 2 * tolerance<T>);
+      kernels().gemm_gelu_backward(stream, d_x.tensor(), d_y.tensor(), w.tensor(), x.tensor(), form);
+      kernels().gemm(stream, GemmForm::nn, d_out.tensor(), d_y.tensor(), w.tensor());
+      expected = d_out.values();
+      const std::vector<double> inputs = x.values();
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] *= reference_derivative(form, inputs[i]);
+      check_close("d_x", d_x, expected, 2 * tolerance<T>);
+    }
+  }
+}
+
 TEST_CASE("gelu_backward and bias_gradient are the gradients") {
   Random random(2);
   for (const Gelu form : {Gelu::exact, Gelu::tanh}) {
     auto x = Buffer<double>::random(random, {6, 5}, 12), d_out = Buffer<double>::random(random, {6, 5});
     auto b = Buffer<double>::random(random, {5});
-    Buffer<double> out({6, 5}), d_x({6, 5}), d_b({5});
-    kernels().gelu_backward(stream, d_x.tensor(), d_out.tensor(), x.tensor(), b.tensor(), form);
-    kernels().bias_gradient(stream, d_b.tensor(), d_x.tensor(), Write::overwrite);
-    check_gradient(random, {{&x, d_x.values()}, {&b, d_b.values()}}, [&] {
-      kernels().gelu_forward(stream, out.tensor(), x.tensor(), b.tensor(), form);
+    Buffer<double> sum({6, 5}), out({6, 5}), d_x({6, 5}), d_b({5});
+    const auto forward = [&] {
+      kernels().bias_add(stream, sum.tensor(), x.tensor(), b.tensor());
+      kernels().gelu_forward(stream, out.tensor(), sum.tensor(), form);
       return weighted_sum(d_out, out);
-    });
+    };
+    forward();
+    kernels().gelu_backward(stream, d_x.tensor(), d_out.tensor(), sum.tensor(), form);
+    kernels().bias_gradient(stream, d_b.tensor(), d_x.tensor(), Write::overwrite);
+    check_gradient(random, {{&x, d_x.values()}, {&b, d_b.values()}}, forward);
   }
 }
 
@@ -128,6 +152,6 @@ TEST_CASE("bias operations refuse what does not fit") {
   Buffer<double> wide({8});
   CHECK_THROWS_AS(kernels().bias_add(stream, out.tensor(), x.tensor(), b.tensor()), Error);
   CHECK_THROWS_AS(kernels().bias_add(stream, out.tensor(), x.tensor(), {}), Error);
-  CHECK_THROWS_AS(kernels().gelu_forward(stream, out.tensor(), x.tensor(), b.tensor(), Gelu::tanh), Error);
+  CHECK_THROWS_AS(kernels().gelu_forward(stream, b.tensor(), x.tensor(), Gelu::tanh), Error);
   CHECK_THROWS_AS(kernels().bias_gradient(stream, wide.tensor(), x.tensor(), Write::overwrite), Error);
 }

@@ -85,6 +85,19 @@ void MirrorKernels::do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b,
   mirrored({&d, &a, &b, &bias}, [&](Kernels& on) { on.gemm(stream_, form, d, a, b, write, bias); });
 }
 
+bool MirrorKernels::fuses_gelu(const Tensor& x, Gelu form) const {
+  return device_->kind() == DeviceKind::cuda && is_gelu_of_products(x, form);
+}
+
+void MirrorKernels::do_gemm_gelu_forward(Stream, Tensor out, Tensor x, Tensor a, Tensor b, Tensor bias) {
+  mirrored({&out, &x, &a, &b, &bias},
+           [&](Kernels& on) { on.gemm_gelu_forward(stream_, out, x, a, b, bias, Gelu::tanh); });
+}
+
+void MirrorKernels::do_gemm_gelu_backward(Stream, Tensor d_x, Tensor d_y, Tensor b, Tensor x) {
+  mirrored({&d_x, &d_y, &b, &x}, [&](Kernels& on) { on.gemm_gelu_backward(stream_, d_x, d_y, b, x, Gelu::tanh); });
+}
+
 void MirrorKernels::do_embedding_forward(Stream, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) {
   mirrored({&out, &ids, &table}, [&](Kernels& on) { on.embedding_forward(stream_, out, ids, table, vocab, write); });
 }
@@ -149,12 +162,12 @@ void MirrorKernels::do_swiglu_backward(Stream, Tensor d_gate_up, Tensor d_out, T
            [&](Kernels& on) { on.swiglu_backward(stream_, d_gate_up, d_out, gate_up); });
 }
 
-void MirrorKernels::do_gelu_forward(Stream, Tensor out, Tensor x, Tensor bias, Gelu form) {
-  mirrored({&out, &x, &bias}, [&](Kernels& on) { on.gelu_forward(stream_, out, x, bias, form); });
+void MirrorKernels::do_gelu_forward(Stream, Tensor out, Tensor x, Gelu form) {
+  mirrored({&out, &x}, [&](Kernels& on) { on.gelu_forward(stream_, out, x, form); });
 }
 
-void MirrorKernels::do_gelu_backward(Stream, Tensor d_x, Tensor d_out, Tensor x, Tensor bias, Gelu form) {
-  mirrored({&d_x, &d_out, &x, &bias}, [&](Kernels& on) { on.gelu_backward(stream_, d_x, d_out, x, bias, form); });
+void MirrorKernels::do_gelu_backward(Stream, Tensor d_x, Tensor d_out, Tensor x, Gelu form) {
+  mirrored({&d_x, &d_out, &x}, [&](Kernels& on) { on.gelu_backward(stream_, d_x, d_out, x, form); });
 }
 
 void MirrorKernels::do_bias_add(Stream, Tensor out, Tensor x, Tensor bias) {

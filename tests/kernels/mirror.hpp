@@ -23,6 +23,9 @@ class MirrorKernels final : public Kernels {
   void mirrored(std::initializer_list<Tensor*> tensors, Run&& run);
 
   void do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) override;
+  bool fuses_gelu(const Tensor& x, Gelu form) const override;
+  void do_gemm_gelu_forward(Stream, Tensor out, Tensor x, Tensor a, Tensor b, Tensor bias) override;
+  void do_gemm_gelu_backward(Stream, Tensor d_x, Tensor d_y, Tensor b, Tensor x) override;
   void do_embedding_forward(Stream, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) override;
   void do_embedding_backward(Stream, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
                              Write write) override;
@@ -43,8 +46,8 @@ class MirrorKernels final : public Kernels {
                              Tensor workspace) override;
   void do_swiglu_forward(Stream, Tensor out, Tensor gate_up) override;
   void do_swiglu_backward(Stream, Tensor d_gate_up, Tensor d_out, Tensor gate_up) override;
-  void do_gelu_forward(Stream, Tensor out, Tensor x, Tensor bias, Gelu form) override;
-  void do_gelu_backward(Stream, Tensor d_x, Tensor d_out, Tensor x, Tensor bias, Gelu form) override;
+  void do_gelu_forward(Stream, Tensor out, Tensor x, Gelu form) override;
+  void do_gelu_backward(Stream, Tensor d_x, Tensor d_out, Tensor x, Gelu form) override;
   void do_bias_add(Stream, Tensor out, Tensor x, Tensor bias) override;
   void do_bias_gradient(Stream, Tensor d_bias, Tensor d_out, Write write) override;
   void do_bias_dropout(Stream, Tensor out, Tensor x, Tensor bias, Tensor samples, const DropoutKey& key) override;

@@ -17,19 +17,27 @@ namespace llmtrain {
 
 struct OpNote;
 
+/// What a product does with its result before it stores it.
+enum class Epilogue { none, gelu, gelu_gradient };
+const char* name_of(Epilogue epilogue);
+
 /// Everything that the choice of an algorithm depends on. Matrices are row-major, as in Kernels::gemm.
 struct GemmKey {
   GemmForm form = GemmForm::nt;
   DType data = DType::fp32, result = DType::fp32;
   bool bias = false;  ///< added in the same pass
+  Epilogue epilogue = Epilogue::none;
   std::int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldd = 0;
-  int alignment = 16;  ///< of all operands, in bytes, at most 16
+  std::int64_t ld_gelu = 0;  ///< of GeLU's input [m, n]; 0 without
+  int alignment = 16;        ///< of all operands, in bytes, at most 16
 
   auto operator<=>(const GemmKey&) const = default;
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 };
 
-GemmKey key_of(GemmForm form, const Tensor& d, const Tensor& a, const Tensor& b, bool bias);
+/// `gelu`: the input of GeLU, where there is an epilogue.
+GemmKey key_of(GemmForm form, const Tensor& d, const Tensor& a, const Tensor& b, bool bias,
+               Epilogue epilogue = Epilogue::none, const Tensor& gelu = {});
 /// The product that an operation is; none for others.
 std::optional<GemmKey> product_of(const OpNote& note);
 

@@ -135,6 +135,11 @@ class Kernels {
   /// dtype (optional; only where D is overwritten) is added to every row.
   void gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write = Write::overwrite, Tensor bias = {});
 
+  /// x [m, n] = a b^T + bias [n], out = gelu(x); one pass where the device can (then GeLU sees x before it is rounded).
+  void gemm_gelu_forward(Stream s, Tensor out, Tensor x, Tensor a, Tensor b, Tensor bias, Gelu form);
+  /// d_x [m, n] = (d_y b) gelu'(x): the gradient of what a GeLU and then the product with b^T was made of.
+  void gemm_gelu_backward(Stream s, Tensor d_x, Tensor d_y, Tensor b, Tensor x, Gelu form);
+
   /// out [tokens, hidden] (+)= table[ids - vocab.first], or 0 where the row is not of this rank.
   void embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab,
                          Write write = Write::overwrite);
@@ -180,10 +185,10 @@ class Kernels {
   /// d_gate_up may alias gate_up.
   void swiglu_backward(Stream s, Tensor d_gate_up, Tensor d_out, Tensor gate_up);
 
-  /// out [tokens, n] = gelu(x + bias); bias [n] optional.
-  void gelu_forward(Stream s, Tensor out, Tensor x, Tensor bias, Gelu form);
-  /// d_x = d_out gelu'(x + bias); d_x may alias d_out or x.
-  void gelu_backward(Stream s, Tensor d_x, Tensor d_out, Tensor x, Tensor bias, Gelu form);
+  /// out [tokens, n] = gelu(x)
+  void gelu_forward(Stream s, Tensor out, Tensor x, Gelu form);
+  /// d_x = d_out gelu'(x); d_x may alias d_out or x.
+  void gelu_backward(Stream s, Tensor d_x, Tensor d_out, Tensor x, Gelu form);
 
   /// out [tokens, n] = x + bias [n]; may alias.
   void bias_add(Stream s, Tensor out, Tensor x, Tensor bias);
@@ -227,9 +232,15 @@ class Kernels {
 
  protected:
   const Tensor& workspace() const { return workspace_; }
+  /// Whether cuBLASLt has a GeLU of this form that matrix products can end with, or its gradient, on x.
+  static bool is_gelu_of_products(const Tensor& x, Gelu form);
 
  private:
   virtual void do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) = 0;
+  /// Whether the two that follow exist for x.
+  virtual bool fuses_gelu(const Tensor& x, Gelu form) const = 0;
+  virtual void do_gemm_gelu_forward(Stream, Tensor, Tensor, Tensor, Tensor, Tensor) { LLMTRAIN_CHECK(false); }
+  virtual void do_gemm_gelu_backward(Stream, Tensor, Tensor, Tensor, Tensor) { LLMTRAIN_CHECK(false); }
   virtual void do_embedding_forward(Stream s, Tensor out, Tensor ids, Tensor table, VocabRange vocab, Write write) = 0;
   virtual void do_embedding_backward(Stream s, Tensor d_table, Tensor d_out, Tensor ids, Tensor order, VocabRange vocab,
                                      Write write) = 0;
@@ -250,8 +261,8 @@ class Kernels {
                                      Tensor workspace) = 0;
   virtual void do_swiglu_forward(Stream s, Tensor out, Tensor gate_up) = 0;
   virtual void do_swiglu_backward(Stream s, Tensor d_gate_up, Tensor d_out, Tensor gate_up) = 0;
-  virtual void do_gelu_forward(Stream s, Tensor out, Tensor x, Tensor bias, Gelu form) = 0;
-  virtual void do_gelu_backward(Stream s, Tensor d_x, Tensor d_out, Tensor x, Tensor bias, Gelu form) = 0;
+  virtual void do_gelu_forward(Stream s, Tensor out, Tensor x, Gelu form) = 0;
+  virtual void do_gelu_backward(Stream s, Tensor d_x, Tensor d_out, Tensor x, Gelu form) = 0;
   virtual void do_bias_add(Stream s, Tensor out, Tensor x, Tensor bias) = 0;
   virtual void do_bias_gradient(Stream s, Tensor d_bias, Tensor d_out, Write write) = 0;
   virtual void do_bias_dropout(Stream s, Tensor out, Tensor x, Tensor bias, Tensor samples, const DropoutKey& key) = 0;

@@ -17,7 +17,7 @@ struct OpNote {
   std::span<const Tensor> writes;
   std::span<const Tensor> reads;
   double flops = 0;       ///< multiply-adds counted as two; 0 for memory-bound operations
-  const char* form = "";  ///< of a gemm: "nn", "nt" or "tn"
+  const char* form = "";  ///< of a gemm: "nn", "nt" or "tn", with " gelu" where it ends in one
 };
 
 /// One collective of a batch.

@@ -20,6 +20,11 @@ void run_step(Parts& parts, const StepInputs& inputs, const LoadBatch& load, Tim
 /// Forward and backward of a step without update: accumulators hold the reduced gradient of the summed loss.
 void run_gradients(Parts& parts, const LoadBatch& load, Timers& timers);
 
+/// The computations of a step on whatever the memory holds, without transfers between stages: leaves gradients that the next
+/// step overwrites. A GPU may load a kernel, build an attention graph or time products only when all its work is done. Were
+/// a receive in that work, whose sender waits for a receive of its own to do the same, no rank would go on.
+void warm_up(Parts& parts);
+
 /// The micro-batches that `actions` load, in their order.
 std::vector<std::int64_t> load_order(std::span<const Action> actions);
 

@@ -31,12 +31,15 @@ class Trainer {
   StepTotals gradients(std::int64_t n);
 
  private:
+  /// Before the first transfer between stages: see warm_up().
+  void warm_up_once();
   void load(ReadAhead& from, std::int64_t step, std::int64_t micro, const Batch& batch);
   StepTotals read_totals();
 
   Parts& parts_;
   ReadAhead train_;
   Timers& timers_;
+  bool warm_ = false;
   std::array<double, step_scalars_size> scalars_{};
 };
 

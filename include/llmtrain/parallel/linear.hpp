@@ -21,14 +21,23 @@ struct LinearParams {
   T bias{};  // [out_local]
 };
 
+/// A GeLU between two linear layers that their GEMMs take along: `tensor` is its output where it follows a layer, its input
+/// where it comes before one. None without a tensor.
+struct FusedGelu {
+  Tensor tensor;
+  Gelu form = Gelu::tanh;
+};
+
 /// The GEMMs of y = x W^T + b alone.
 class Linear {
  public:
-  void multiply(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias = {}) const {
+  void multiply(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias = {}, const FusedGelu& after = {}) const {
+    if (after.tensor) return ctx.kernels.gemm_gelu_forward(ctx.stream, after.tensor, y, x, weight, bias, after.form);
     ctx.kernels.gemm(ctx.stream, GemmForm::nt, y, x, weight, Write::overwrite, bias);
   }
-  /// dx = dy W
-  void input_gradient(Context& ctx, Tensor d_x, Tensor d_y, Tensor weight) const {
+  /// dx = dy W, or the gradient of the GeLU's input
+  void input_gradient(Context& ctx, Tensor d_x, Tensor d_y, Tensor weight, const FusedGelu& before = {}) const {
+    if (before.tensor) return ctx.kernels.gemm_gelu_backward(ctx.stream, d_x, d_y, weight, before.tensor, before.form);
     ctx.kernels.gemm(ctx.stream, GemmForm::nn, d_x, d_y, weight);
   }
   /// dW (+)= dy^T x
@@ -44,8 +53,7 @@ class Linear {
 /// Cut by rows of W: of this rank's part of the stream x, y [tokens, out_local] is this rank's columns (qkv, gate_up).
 class ColumnLinear : public Linear {
  public:
-  /// `bias` may be left to an operation that follows (gelu), which then saves a pass over y.
-  void forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias = {}) const;
+  void forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias = {}, const FusedGelu& after = {}) const;
   void backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x, Tensor weight) const;
 };
 
@@ -55,7 +63,8 @@ class RowLinear : public Linear {
  public:
   /// `bias` may be left to an operation that follows (bias_dropout).
   void forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias = {}) const;
-  void backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x, Tensor weight) const;
+  void backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x, Tensor weight,
+                const FusedGelu& before = {}) const;
 };
 
 }  // namespace llmtrain

@@ -43,6 +43,7 @@ NcclCommunicator::NcclCommunicator(CudaDevice& device, const Group& group)
     settle(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config), "ncclCommInitRankConfig");
   }
   cuda_.attach(this);
+  if (size() == 2) connect_pair();
 }
 
 NcclCommunicator::~NcclCommunicator() {
@@ -60,6 +61,16 @@ NcclCommunicator::~NcclCommunicator() {
     fmt::print(stderr, "error: while closing group '{}': {}\n", group_.name, error.what());
     ncclCommAbort(comm_);
   }
+}
+
+void NcclCommunicator::connect_pair() {
+  void* byte = nullptr;
+  check_cuda(cudaMalloc(&byte, 1), "cudaMalloc");
+  const Tensor data = Tensor::dense(byte, DType::uint8, {1});
+  const Op transfer = rank() == 0 ? Op{OpKind::send, {}, data, 1} : Op{OpKind::receive, data, {}, 0};
+  do_submit({&transfer, 1}, {});
+  cuda_.synchronize(stream_);
+  check_cuda(cudaFree(byte), "cudaFree");
 }
 
 void NcclCommunicator::break_off(const std::string& why) {

@@ -24,6 +24,9 @@ class NcclCommunicator final : public Communicator {
 
  private:
   Event do_submit(std::span<const Op> ops, Event ready) override;
+  /// Connects two ranks now. NCCL would at their first transfer, and hold up the host until the partner comes to it: in a
+  /// pipeline the partner may at that time be held up by another transfer, with this rank.
+  void connect_pair();
   void issue(const Op& op) const;
   void copy_to_itself(const Op& op) const;
   /// Waits until a call that returned `status` is through; a failure, or too long a wait, breaks the communicator.

@@ -48,7 +48,7 @@ void OperationProfile::mark(Mark mark) {
 }
 
 void OperationProfile::on_operation(const OpNote& note) {
-  std::string name = fmt::format("{} {}", note.name, note.form);
+  std::string name = fmt::format("{} {}{}", note.name, note.form, *note.form != 0 ? " " : "");
   if (!note.writes.empty()) {
     const Tensor& t = note.writes[0];
     name += t.describe();

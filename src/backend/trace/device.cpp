@@ -14,7 +14,7 @@ constexpr std::uintptr_t first_address = std::uintptr_t{1} << 52;
 
 class TraceDevice final : public Device {
  public:
-  explicit TraceDevice(DeviceKind target) : target_(target) {}
+  explicit TraceDevice(DeviceKind target) : target_(target), kernels_(target) {}
 
   DeviceKind kind() const override { return target_; }
   bool executes() const override { return false; }

@@ -7,7 +7,16 @@
 namespace llmtrain {
 
 class TraceKernels final : public Kernels {
+ public:
+  explicit TraceKernels(DeviceKind kind) : kind_(kind) {}
+
+ private:
   void do_gemm(Stream, GemmForm, Tensor, Tensor, Tensor, Write, Tensor) override {}
+  bool fuses_gelu(const Tensor& x, Gelu form) const override {
+    return kind_ == DeviceKind::cuda && is_gelu_of_products(x, form);
+  }
+  void do_gemm_gelu_forward(Stream, Tensor, Tensor, Tensor, Tensor, Tensor) override {}
+  void do_gemm_gelu_backward(Stream, Tensor, Tensor, Tensor, Tensor) override {}
   void do_embedding_forward(Stream, Tensor, Tensor, Tensor, VocabRange, Write) override {}
   void do_embedding_backward(Stream, Tensor, Tensor, Tensor, Tensor, VocabRange, Write) override {}
   void do_rms_norm_forward(Stream, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, double) override {}
@@ -21,8 +30,8 @@ class TraceKernels final : public Kernels {
                              const AttentionOptions&, Tensor) override {}
   void do_swiglu_forward(Stream, Tensor, Tensor) override {}
   void do_swiglu_backward(Stream, Tensor, Tensor, Tensor) override {}
-  void do_gelu_forward(Stream, Tensor, Tensor, Tensor, Gelu) override {}
-  void do_gelu_backward(Stream, Tensor, Tensor, Tensor, Tensor, Gelu) override {}
+  void do_gelu_forward(Stream, Tensor, Tensor, Gelu) override {}
+  void do_gelu_backward(Stream, Tensor, Tensor, Tensor, Gelu) override {}
   void do_bias_add(Stream, Tensor, Tensor, Tensor) override {}
   void do_bias_gradient(Stream, Tensor, Tensor, Write) override {}
   void do_bias_dropout(Stream, Tensor, Tensor, Tensor, Tensor, const DropoutKey&) override {}
@@ -40,6 +49,8 @@ class TraceKernels final : public Kernels {
   void do_sum_squares(Stream, Tensor, Tensor) override {}
   void do_step_scalars(Stream, Tensor, Tensor, const StepInputs&) override {}
   void do_adamw(Stream, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, const AdamWOptions&) override {}
+
+  DeviceKind kind_;
 };
 
 }  // namespace llmtrain
