@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges tiny models with Hugging Face's transformers, both ways, and compares logits, losses and gradients.
 
-usage: huggingface.py BINARY [--only NAME] [--keep FOLDER] [--no-training] [--device cuda]; exit 1 if something differs by
-more than logits max|a - b| <= 1e-5 max(1, max|b|); gradients of step 1, each section in the norm of compare.py, 1e-5;
+usage: huggingface.py BINARY [--only NAME] [--keep FOLDER] [--no-training] [--device cuda]; exit 1 if something differs
+by more than logits max|a - b| <= 1e-5 max(1, max|b|); gradients of step 1, each section in compare.py's norm, 1e-5;
 losses of 20 steps 1e-5 relative; files of 16-bit numbers what torch rounds to; models saved by transformers come back
 with the same bits. Needs torch, transformers (4 or 5), safetensors, numpy, h5py.
 """

@@ -32,6 +32,9 @@ MODELS = {
              "seq_len": 256, "vocab": 4096, "tied": True},
 }
 STEPS = 100
+# A rate 1 % higher or a warm-up one step longer moved the means of 20 losses of the small models by 1.3e-3 to 1.6e-3,
+# bf16 by 1.4e-4 at most.
+MEANS = 5e-4
 TOKENS = 2048  # a step, in two micro-batches
 SMALL = {"layers": 2, "hidden": 128, "heads": 2, "ffn": 384, "seq_len": 128}  # and heads as wide
 FOLDERS = ("README.md", "include", "src", "kernels", "tests", "perf", "scripts", "inputs", "jobs")
@@ -39,7 +42,7 @@ KINDS = {".md", ".cpp", ".hpp", ".cu", ".cuh", ".py", ".sh", ".yaml"}
 
 
 def make_data(binary, folder, text):
-    """A tokenizer of as many ids as the models have and a token file of documents; returns the keys of a deck's data."""
+    """A tokenizer of as many ids as the models have and a token file; returns the keys of a deck's data."""
     root = FOLDER.parents[1]
     files = [path for name in FOLDERS for path in [root / name, *sorted((root / name).rglob("*"))]]
     places = [text] if text else [path for path in files if path.suffix in KINDS and path.is_file()]
@@ -73,29 +76,27 @@ def bounded(what, found, bound):
 
 
 def off(run, reference):
-    """Of the gradients of step 1, the first 20 losses, the means of 20 losses, and all losses (root mean square)."""
+    """Of the gradients of step 1, all losses, the means of 20 losses, and all losses in the root mean square."""
     loss, expected = run.loss, reference.loss
     means = [abs(loss[i:i + 20].mean() / expected[i:i + 20].mean() - 1) for i in range(0, len(loss), 20)]
-    return (compare.deviation(run.gradients, reference.gradients), np.abs(loss / expected - 1)[:20].max(), max(means),
+    return (compare.deviation(run.gradients, reference.gradients), np.abs(loss / expected - 1).max(), max(means),
             np.sqrt(np.mean(np.square(loss - expected))))
 
 
 def compare_runs(runs):
-    """PyTorch in fp32 is what all are compared with. Programs that round at the same places have errors of one size; a
-    wrong rate, token or step is further off with every step. The ratio of the errors of 20 steps was 1.0 to 1.9 on a CPU;
-    3 leaves room."""
+    """PyTorch in fp32 is what all are compared with. Returns the last figure for both programs in bf16."""
     reference = runs["PyTorch fp32"]
-    print(f"        {'off PyTorch fp32':18} gradients  20 losses  means of 20  loss, rms  first loss  last loss")
+    print(f"        {'off PyTorch fp32':18} gradients     losses  means of 20  loss, rms  first loss  last loss")
     for name, run in runs.items():
         figures = off(run, reference)
         print(f"        {name:18} {figures[0]:9.1e}  {figures[1]:9.1e}  {figures[2]:11.1e}  {figures[3]:9.1e}"
               f"  {run.loss[0]:10.4f}  {run.loss[-1]:9.4f}")
     exact, rounded = off(runs["llmtrain fp32"], reference), off(runs["llmtrain bf16"], reference)
     bounded("fp32: every gradient of step 1", exact[0], 1e-5)
-    bounded("fp32: the first 20 losses", exact[1], 1e-5)
+    bounded("fp32: every loss", exact[1], 1e-5)
     bounded("bf16: every gradient of step 1", rounded[0], 3e-2)
-    bounded("bf16: means of 20 losses", rounded[2], 1e-3)
-    bounded("bf16: losses, 3 x what PyTorch in bf16 is off", rounded[3], 3 * off(runs["PyTorch bf16"], reference)[3])
+    bounded("bf16: means of 20 losses", rounded[2], MEANS)
+    return rounded[3], off(runs["PyTorch bf16"], reference)[3]
 
 
 def one_model(binary, name, deck_path, deck, folder, device, steps):
@@ -115,8 +116,8 @@ def one_model(binary, name, deck_path, deck, folder, device, steps):
     for kind in ("fp32", "bf16"):
         run, names = runs[f"llmtrain {kind}"], runs["PyTorch fp32"].gradients
         run.gradients = torch_training.doubles({key: run.gradients[key] for key in names})
-    compare_runs(runs)
     print(f"        {steps} steps: llmtrain {own:.0f} s, PyTorch {time.monotonic() - started:.0f} s")
+    return compare_runs(runs)
 
 
 def main():
@@ -137,10 +138,15 @@ def main():
         folder = (arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         data = make_data(binary, folder, arguments.text)
+        rounding = []
         for name in [arguments.only] if arguments.only else MODELS:
             print(name)
             deck_path, deck = make_deck(name, data, folder, arguments.device, arguments.small)
-            one_model(binary, name, deck_path, deck, folder, arguments.device, arguments.steps)
+            rounding.append(one_model(binary, name, deck_path, deck, folder, arguments.device, arguments.steps))
+    # Programs that round at the same places have errors of one size: over 20 steps of the small models on a CPU their
+    # ratio was 1.0, 1.3 and 1.9, of all together 1.4.
+    ours, theirs = np.sqrt(np.mean(np.square(rounding), axis=0))
+    bounded("bf16: all losses, 3 x PyTorch's in bf16", ours, 3 * theirs)
     print(f"{len(failures)} failed")
     return 1 if failures else 0
 

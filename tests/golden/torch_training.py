@@ -97,9 +97,9 @@ def mean_loss(model, tokens, targets, weights):
 
 
 def train(model, deck, batches, steps, autocast=None, working=None):
-    """The dump's initial weights, tokens and optimizer in PyTorch, with fp32 weights; under autocast of that type if one is
-    given, or by a working copy of the weights, and so with activations, of that type. Losses, gradient norms, the
-    first gradients and the last weights, both by name in fp64."""
+    """The dump's initial weights, tokens and optimizer in PyTorch, with fp32 weights; under autocast of that type if
+    one is given, or by a working copy of the weights, and so with activations, of that type. Losses, gradient norms,
+    the first gradients and the last weights, both by name in fp64."""
     device = next(model.parameters()).device
     missing, unexpected = model.load_state_dict(batches.initial, strict=False)
     if unexpected or not set(missing) <= {"lm_head.weight"}:

@@ -65,6 +65,7 @@ class Run {
           random_batch(batch, deck.model.vocab, (m * data + mine) * deck.schedule.micro_batch);
         }) {
     parts.params.initialise(parts.kernels, parts.stream, 11);
+    warm_up(parts);  // as a GPU does; what follows must not be touched by it
   }
   StepTotals totals() const {
     const double* t = parts.totals.ptr<double>();
