@@ -128,30 +128,32 @@ __global__ void __launch_bounds__(block_threads, backward_blocks) layer_backward
     ahead.ask(call, r + Shape::rows, range.end);
     next_mean = of_row(call.mean, r + Shape::rows);
     next_inverse = of_row(call.rstd, r + Shape::rows);
+    const S offset = -mean * inverse;
     ahead.wait();
-    S sums[2] = {S{0}, S{0}};  // of g and of g (x - mean)
+    S sums[2] = {S{0}, S{0}};  // of g and of g n
     for_row_packs<T, Shape>(cols, [&](int p, int c) {
-      const auto v = ahead.read(Ahead::x, p), g = ahead.read(Ahead::d_y, p),
+      const auto v = ahead.read(Ahead::x, p), d_y = ahead.read(Ahead::d_y, p),
                  w = widen(load_pack<width>(call.weight + c));
 #pragma unroll
       for (int i = 0; i < width; ++i) {
-        const S d = v.at[i] - mean, through_w = w.at[i] * g.at[i];
-        sums[0] += through_w;
-        sums[1] = std::fma(through_w, d, sums[1]);
-        d_weight[p].at[i] = std::fma(g.at[i], d * inverse, d_weight[p].at[i]);
-        d_bias[p].at[i] += g.at[i];
+        const S n = std::fma(v.at[i], inverse, offset), g = w.at[i] * d_y.at[i];
+        sums[0] += g;
+        sums[1] = std::fma(g, n, sums[1]);
+        d_weight[p].at[i] = std::fma(d_y.at[i], n, d_weight[p].at[i]);
+        d_bias[p].at[i] += d_y.at[i];
       }
     });
     group_sums<Shape::group>(sums, shared);
-    const S constant = sums[0] / static_cast<S>(cols), along = inverse * inverse * sums[1] / static_cast<S>(cols);
+    const S scale = inverse / static_cast<S>(cols), constant = -scale * sums[0], along = -scale * sums[1];
     T* const d_x = call.d_x.at(r, 0);
     for_row_packs<T, Shape>(cols, [&](int p, int c) {
-      const auto v = ahead.read(Ahead::x, p), g = ahead.read(Ahead::d_y, p),
+      const auto v = ahead.read(Ahead::x, p), d_y = ahead.read(Ahead::d_y, p),
                  w = widen(load_pack<width>(call.weight + c));
       Values<S, width> dx;
 #pragma unroll
       for (int i = 0; i < width; ++i) {
-        dx.at[i] = inverse * (std::fma(w.at[i], g.at[i], -constant) - along * (v.at[i] - mean));
+        const S n = std::fma(v.at[i], inverse, offset);
+        dx.at[i] = std::fma(w.at[i] * d_y.at[i], inverse, std::fma(n, along, constant));
       }
       if (call.d_residual) {
         const auto d = ahead.read(Ahead::d_residual, p);
@@ -162,8 +164,9 @@ __global__ void __launch_bounds__(block_threads, backward_blocks) layer_backward
     });
   }
   S* const partial = call.partials + 2 * blockIdx.x * static_cast<std::int64_t>(cols);
-  store_row_sums<Shape, width>(partial, d_weight, cols, reinterpret_cast<S*>(ahead_memory));
-  store_row_sums<Shape, width>(partial + cols, d_bias, cols, reinterpret_cast<S*>(ahead_memory));
+  auto* const memory = reinterpret_cast<S*>(ahead_memory);
+  store_row_sums<Shape, width>(partial, d_weight, cols, memory);
+  store_row_sums<Shape, width>(partial + cols, d_bias, cols, memory);
 }
 
 /// Any width and alignment: a block works on its rows one by one, its thread's columns are added up in memory.

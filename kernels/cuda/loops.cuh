@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 
 #include "common/dispatch.hpp"
 #include "cuda/streams.hpp"
@@ -46,8 +47,17 @@ struct Values {
 template <class T, int width>
 __device__ __forceinline__ Values<StatsType<T>, width> widen(const Pack<T, width>& pack) {
   Values<StatsType<T>, width> values;
+  if constexpr (std::is_same_v<T, Bf16> && width % 2 == 0) {  // a word at a time: one instruction an element
+    const auto words = bits_as<Pack<std::uint32_t, width / 2>>(pack);
 #pragma unroll
-  for (int i = 0; i < width; ++i) values.at[i] = load(pack.at[i]);
+    for (int i = 0; i < width / 2; ++i) {
+      values.at[2 * i] = bits_as<float>(words.at[i] << 16);
+      values.at[2 * i + 1] = bits_as<float>(words.at[i] & 0xffff0000u);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < width; ++i) values.at[i] = load(pack.at[i]);
+  }
   return values;
 }
 

@@ -54,7 +54,7 @@ void dispatch_row(std::int64_t cols, bool packed, F&& f) {
     };
     if (packed && n <= 32) return f(RowShape<1, 32>{});
     if (packed && n <= 64) return f(RowShape<2, 32>{});
-    if (packed && n <= 128) return choose.template operator()<32>();
+    if (packed && n <= 128) return choose.template operator()<32>();  // from here on n > 2 * group
     if (packed && n <= 256) return choose.template operator()<64>();
     if (packed && n <= 512) return choose.template operator()<128>();
     if (packed && n <= 1024) return choose.template operator()<256>();
@@ -75,14 +75,15 @@ struct RowThread {
   int group = static_cast<int>(threadIdx.x) / Shape::group;
 };
 
-/// The packs of this thread in a row: body(pack, column) for each.
+/// The packs of this thread in a row: body(pack, column) for each. Only the last one may lie beyond the row's end: with
+/// fewer packs a row would have no place in its shape.
 template <class T, class Shape, class Body>
 __device__ __forceinline__ void for_row_packs(int cols, const Body& body) {
   const RowThread<Shape> me;
 #pragma unroll
   for (int p = 0; p < Shape::packs; ++p) {
     const int c = (p * Shape::group + me.lane) * full_width<T>;
-    if (c < cols) body(p, c);
+    if (p < Shape::packs - 1 || c < cols) body(p, c);
   }
 }
 
@@ -187,23 +188,25 @@ __device__ __forceinline__ RowRange row_range(std::int64_t rows) {
 }
 
 /// partial [cols] = sums over the groups of the block of what each of its threads holds for its packs, in order of the
-/// group. `shared` has room for a row.
+/// group. `shared` has room for all of them, apart by what keeps neighbours of a column off its bank.
 template <class Shape, int width, class S>
-__device__ void store_row_sums(S* partial, const Values<S, width> (&sums)[Shape::packs], std::int64_t cols, S* shared) {
-  const RowThread<Shape> me;
-  for (int group = 0; group < Shape::rows; ++group) {
-    __syncthreads();
-    if (me.group != group) continue;
+__device__ void store_row_sums(S* partial, const Values<S, width> (&sums)[Shape::packs], int cols, S* shared) {
+  constexpr int step = block_threads + warp / width;
+  __syncthreads();
 #pragma unroll
-    for (int p = 0; p < Shape::packs; ++p) {
-      const int c = (p * Shape::group + me.lane) * width;
-      if (c >= cols) continue;
+  for (int p = 0; p < Shape::packs; ++p) {
 #pragma unroll
-      for (int i = 0; i < width; ++i) shared[c + i] = group == 0 ? sums[p].at[i] : shared[c + i] + sums[p].at[i];
-    }
+    for (int i = 0; i < width; ++i) shared[(p * width + i) * step + threadIdx.x] = sums[p].at[i];
   }
   __syncthreads();
-  for (int c = static_cast<int>(threadIdx.x); c < cols; c += block_threads) partial[c] = shared[c];
+  for (int c = static_cast<int>(threadIdx.x); c < cols; c += block_threads) {
+    const int pack = c / width;
+    const S* const first = shared + (pack / Shape::group * width + c % width) * step + pack % Shape::group;
+    S sum = first[0];
+#pragma unroll
+    for (int group = 1; group < Shape::rows; ++group) sum += first[group * Shape::group];
+    partial[c] = sum;
+  }
 }
 
 }  // namespace llmtrain
