@@ -124,11 +124,10 @@ __global__ void __launch_bounds__(block_threads, backward_blocks) layer_backward
   ahead.ask(call, r, range.end);
   S next_mean = of_row(call.mean, r), next_inverse = of_row(call.rstd, r);
   for (; r < range.end; r += Shape::rows) {
-    const S mean = next_mean, inverse = next_inverse;
+    const S inverse = next_inverse, offset = -next_mean * inverse;
     ahead.ask(call, r + Shape::rows, range.end);
     next_mean = of_row(call.mean, r + Shape::rows);
     next_inverse = of_row(call.rstd, r + Shape::rows);
-    const S offset = -mean * inverse;
     ahead.wait();
     S sums[2] = {S{0}, S{0}};  // of g and of g n
     for_row_packs<T, Shape>(cols, [&](int p, int c) {
