@@ -17,14 +17,23 @@ namespace llmtrain {
 
 namespace {
 
-constexpr int proposal_count = 40;
+constexpr int proposal_count = 40;  // cuBLASLt 13 has 8
+/// Products timed together, so that the GPU is as busy as in a step: so long, and at most so many.
+constexpr double burst_seconds = 4e-3;
+constexpr int largest_burst = 16;
 constexpr std::size_t finalists = 6;
 constexpr int rounds = 5;
-/// Products timed together, so that the GPU is as busy and as warm as in a step: so long, and at most so many.
-constexpr double batch_seconds = 4e-3;
-constexpr int largest_batch = 16;
+/// The clock follows the power within tens of milliseconds.
+constexpr double settling_seconds = 50e-3, settled_seconds = 40e-3;
+/// An algorithm this many times slower than another in a burst, at whatever clock the one before left, cannot win.
+constexpr double hopeless = 1.5;
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(GemmChoice::algorithm));
+
+/// Goes of `one` seconds in about `seconds`, at least one.
+int count_in(double seconds, double one, int most = 1 << 20) {
+  return one > 0 ? std::clamp(static_cast<int>(std::min(seconds / one, 1e6)), 1, most) : 1;
+}
 
 /// Operands one after another. Where memory ends, they go on at its end, over the one before: times are right, numbers
 /// nobody wants.
@@ -108,35 +117,49 @@ double CudaGemmTuner::time(const GemmPlan& plan, cudaStream_t stream, const Gemm
   return milliseconds * 1e-3 / count;
 }
 
-GemmChoice CudaGemmTuner::fastest(Stream s, const GemmKey& key, Tensor memory) {
-  const GemmOperands on = place(s, key, memory);
-  const GemmPlan plan(gemm_.handle(), key);
-  const cudaStream_t stream = streams_[s];
-  std::vector<Candidate> candidates;
-  int batch = 0;
+std::vector<CudaGemmTuner::Candidate> CudaGemmTuner::candidates(const GemmPlan& plan, cudaStream_t stream,
+                                                                const GemmKey& key, const GemmOperands& on) const {
+  std::vector<Candidate> found;
+  int burst = 0;
   for (const cublasLtMatmulAlgo_t& algorithm : plan.proposals(on, proposal_count, gemm_.deterministic())) {
     const double first = time(plan, stream, on, algorithm, 1);  // with the loading of its code
     if (!(first > 0)) continue;                                 // also for NaN
-    if (batch == 0) {
-      const double one = time(plan, stream, on, algorithm, 1);
-      batch = std::clamp(static_cast<int>(batch_seconds / one), 1, largest_batch);
-    }
-    candidates.push_back({algorithm, {time(plan, stream, on, algorithm, (batch + 1) / 2)}});
+    if (burst == 0) burst = count_in(burst_seconds, time(plan, stream, on, algorithm, 1), largest_burst);
+    found.push_back({algorithm, time(plan, stream, on, algorithm, (burst + 1) / 2)});
   }
-  require(!candidates.empty(), ExitCode::internal,
+  require(!found.empty(), ExitCode::internal,
           "cuBLASLt: each of its algorithms for a {} product [{}, {}] x [{}, {}] fails", name_of(key.data), key.m,
           key.k, key.k, key.n);
-  const auto by_time = [](const Candidate& x, const Candidate& y) { return median(x.seconds) < median(y.seconds); };
-  std::ranges::stable_sort(candidates, by_time);
-  candidates.resize(std::min(finalists, candidates.size()));
-  for (Candidate& candidate : candidates) candidate.seconds.clear();
-  for (int round = 0; round < rounds; ++round) {  // in turns: clocks drift
-    for (Candidate& candidate : candidates) {
-      candidate.seconds.push_back(time(plan, stream, on, candidate.algorithm, batch));
+  std::ranges::stable_sort(found, {}, &Candidate::seconds);
+  return found;
+}
+
+GemmChoice CudaGemmTuner::fastest(Stream s, const GemmKey& key, Tensor memory, Timing timing) {
+  const GemmOperands on = place(s, key, memory);
+  const GemmPlan plan(gemm_.handle(), key);
+  const cudaStream_t stream = streams_[s];
+  std::vector<Candidate> all = candidates(plan, stream, key, on);
+  const double best = all.front().seconds;
+  if (timing == Timing::settled) {
+    std::erase_if(all, [best](const Candidate& c) { return c.seconds > hopeless * best; });
+    for (Candidate& candidate : all) {
+      const int settling = count_in(settling_seconds, candidate.seconds), settled = count_in(settled_seconds, best);
+      time(plan, stream, on, candidate.algorithm, settling);
+      candidate.seconds = time(plan, stream, on, candidate.algorithm, settled);
     }
+  } else {
+    all.resize(std::min(finalists, all.size()));
+    const int burst = count_in(burst_seconds, best, largest_burst);
+    std::vector<std::vector<double>> seconds(all.size());
+    for (int round = 0; round < rounds; ++round) {  // in turns: clocks drift
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        seconds[i].push_back(time(plan, stream, on, all[i].algorithm, burst));
+      }
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) all[i].seconds = median(std::move(seconds[i]));
   }
-  const Candidate& winner = *std::ranges::min_element(candidates, by_time);
-  GemmChoice choice{.algorithm = {}, .seconds = median(winner.seconds)};
+  const Candidate& winner = *std::ranges::min_element(all, {}, &Candidate::seconds);
+  GemmChoice choice{.algorithm = {}, .seconds = winner.seconds};
   std::ranges::copy(winner.algorithm.data, choice.algorithm.begin());
   return choice;
 }

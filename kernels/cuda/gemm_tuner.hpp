@@ -24,15 +24,18 @@ class CudaGemmTuner final : public GemmTuner {
 
   std::string identity() const override;
   bool accepts(const GemmKey& key, const GemmChoice& choice) override;
-  GemmChoice fastest(Stream s, const GemmKey& key, Tensor memory) override;
+  GemmChoice fastest(Stream s, const GemmKey& key, Tensor memory, Timing timing) override;
   void use(const GemmChoices& choices) override { gemm_.use(choices); }
 
  private:
   struct Candidate {
     cublasLtMatmulAlgo_t algorithm;
-    std::vector<double> seconds;
+    double seconds;
   };
   GemmOperands place(Stream s, const GemmKey& key, Tensor memory) const;
+  /// The algorithms that work, with the time each takes in a burst, fastest first.
+  std::vector<Candidate> candidates(const GemmPlan& plan, cudaStream_t stream, const GemmKey& key,
+                                    const GemmOperands& on) const;
   /// Seconds of one of `count` products in a row, NaN where they fail.
   double time(const GemmPlan& plan, cudaStream_t stream, const GemmOperands& on, const cublasLtMatmulAlgo_t& algorithm,
               int count) const;

@@ -23,6 +23,8 @@ namespace fs = std::filesystem;
 
 /// Products below this many FLOP are over before a choice would pay.
 constexpr double chosen_flops = 1e9;
+/// The part of a step's FLOP from which on a product is worth a tenth of a second for each of its algorithms.
+constexpr double settled_part = 0.02;
 
 /// The lowest rank that meets each product, by tuner.
 using Owners = std::map<std::string, std::map<GemmKey, int>>;
@@ -38,7 +40,8 @@ Owners find_owners(const ProductTuning& rank, const MpiComm& world) {
   int owner = 0;
   for (const std::string& text : world.all_gather(to_text(mine))) {
     for (const auto& [identity, wanted] : parse_gemm_choices(text, "message")) {
-      for (const auto& [key, none] : wanted) owners[identity].try_emplace(key, owner);
+      std::map<GemmKey, int>& of_tuner = owners[identity];  // there even where no product is worth a choice
+      for (const auto& [key, none] : wanted) of_tuner.try_emplace(key, owner);
     }
     ++owner;
   }
@@ -108,6 +111,14 @@ GemmChoiceBook known_choices(const Owners& owners, const MpiComm& world, const C
   return parse_gemm_choices(world.broadcast(text, 0), "message");
 }
 
+/// Of a product in this rank's step.
+Timing timing_of(const GemmKey& key, const std::map<GemmKey, std::int64_t>& calls) {
+  double all = 0;
+  for (const auto& [product, count] : calls) all += static_cast<double>(count) * product.flops();
+  const double part = static_cast<double>(calls.at(key)) * key.flops() / all;
+  return part >= settled_part ? Timing::settled : Timing::brief;
+}
+
 /// Adds what this rank has to find, and gives it to the others. Collective.
 GemmChoiceBook tune(const ProductTuning& rank, const MpiComm& world, const Owners& owners,
                     const GemmChoiceBook& known) {
@@ -119,7 +130,7 @@ GemmChoiceBook tune(const ProductTuning& rank, const MpiComm& world, const Owner
       if (owner != world.rank()) continue;
       const auto place = have.find(key);
       if (place != have.end() && rank.tuner->accepts(key, place->second)) continue;
-      found[identity][key] = rank.tuner->fastest(rank.stream, key, rank.memory);
+      found[identity][key] = rank.tuner->fastest(rank.stream, key, rank.memory, timing_of(key, rank.calls));
     }
   });
   GemmChoiceBook all;

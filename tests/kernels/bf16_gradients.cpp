@@ -36,7 +36,7 @@ void check_rounded_once(const char* name, std::vector<std::int64_t> shape, F&& o
       const float expected = wide.flat(i), got = narrow.flat(i);
       const float addend = write == Write::accumulate ? expected - before.flat(i) : 0;
       const float bound =
-          std::abs(expected) * 0x1p-8F + std::abs(addend) * 0x1p-9F + static_cast<float>(tokens) * 0x1p-20F;
+          std::abs(expected) * 0x1p-8F + std::abs(addend) * 0x1p-8F + static_cast<float>(tokens) * 0x1p-20F;
       if (!(std::abs(got - expected) <= bound)) ++wrong;
     }
     CHECK(wrong == 0);

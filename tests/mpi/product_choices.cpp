@@ -21,13 +21,14 @@ class FakeTuner final : public GemmTuner {
   FakeTuner(int rank, std::string identity) : rank_(rank), identity_(std::move(identity)) {}
   std::string identity() const override { return identity_; }
   bool accepts(const GemmKey& key, const GemmChoice&) override { return key.m != refused; }
-  GemmChoice fastest(Stream, const GemmKey& key, Tensor) override {
+  GemmChoice fastest(Stream, const GemmKey& key, Tensor, Timing timing) override {
     timed.push_back(key.m);
+    if (timing == Timing::settled) settled.push_back(key.m);
     return {.algorithm = {static_cast<std::uint64_t>(rank_), 0xfedcba9876543210u}, .seconds = 1e-3};
   }
   void use(const GemmChoices& choices) override { used = choices; }
 
-  std::vector<std::int64_t> timed;
+  std::vector<std::int64_t> timed, settled;
   GemmChoices used;
   std::int64_t refused = 0;
 
@@ -44,6 +45,7 @@ struct Job {
 
   ChosenProducts choose(const std::string& cache, const std::string& run = {}, bool resumed = false) {
     tuner.timed.clear();
+    tuner.settled.clear();
     return choose_products({&tuner, calls, {}, {}}, world, {cache, run, resumed});
   }
 
@@ -84,6 +86,21 @@ TEST_CASE("each product is timed by the lowest rank that meets it, and all use i
   }
   const double flops = 8 * product(1024).flops() + 2 * product(2048 + rank).flops();
   CHECK(chosen.flops_a_second == doctest::Approx(flops / (10 * 1e-3)));
+}
+
+TEST_CASE("products that make up much of a step are timed at a settled clock") {
+  Job job;
+  job.calls[product(1024)] = 1000;
+  job.choose("");
+  CHECK(job.tuner.settled == (job.world.rank() == 0 ? std::vector<std::int64_t>{1024} : std::vector<std::int64_t>{}));
+}
+
+TEST_CASE("no product is worth a choice") {
+  Job job;
+  job.calls = {{product(1), 5}};
+  const ChosenProducts chosen = job.choose("");
+  CHECK(chosen.products == 0);
+  CHECK(job.tuner.timed.empty());
 }
 
 TEST_CASE("ranks of different devices choose for themselves") {

@@ -57,6 +57,10 @@ std::string to_text(const GemmChoiceBook& book);
 /// Throws Error(bad_input) that begins with `name` unless `text` is what to_text() made.
 GemmChoiceBook parse_gemm_choices(std::string_view text, const std::string& name);
 
+/// How a product is timed: briefly, or long enough that the device settles at the clock which its power then allows.
+/// Where power limits the clock, the algorithm that is first in a burst may be 6 % behind another one that takes less.
+enum class Timing { brief, settled };
+
 /// Finds the fastest algorithms of a back end's library, by timing.
 class GemmTuner {
  public:
@@ -66,7 +70,7 @@ class GemmTuner {
   /// False where the library cannot compute the product so, in the workspace that there is.
   virtual bool accepts(const GemmKey& key, const GemmChoice& choice) = 0;
   /// Waits for the timing. `memory` (uint8, aligned to 256) is overwritten; it holds the largest operand at least.
-  virtual GemmChoice fastest(Stream s, const GemmKey& key, Tensor memory) = 0;
+  virtual GemmChoice fastest(Stream s, const GemmKey& key, Tensor memory, Timing timing) = 0;
   /// From here on products are computed so; others by the library's own first proposal.
   virtual void use(const GemmChoices& choices) = 0;
 };
