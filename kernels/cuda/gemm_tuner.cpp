@@ -35,15 +35,31 @@ int count_in(double seconds, double one, int most = 1 << 20) {
   return one > 0 ? std::clamp(static_cast<int>(std::min(seconds / one, 1e6)), 1, most) : 1;
 }
 
+GemmChoice choice_of(const cublasLtMatmulAlgo_t& algorithm, double seconds) {
+  GemmChoice choice{.algorithm = {}, .seconds = seconds};
+  std::ranges::copy(algorithm.data, choice.algorithm.begin());
+  return choice;
+}
+
+std::int64_t operand_bytes(DType type, std::int64_t rows, std::int64_t leading) {
+  return (rows * leading * size_of(type) + 255) / 256 * 256;
+}
+
+std::int64_t largest_operand(const GemmKey& key) {
+  return std::max({operand_bytes(key.result, key.m, key.ldd),
+                   operand_bytes(key.data, key.form == GemmForm::tn ? key.k : key.m, key.lda),
+                   operand_bytes(key.data, key.form == GemmForm::nt ? key.n : key.k, key.ldb),
+                   operand_bytes(key.data, key.m, key.ld_gelu)});
+}
+
 /// Operands one after another. Where memory ends, they go on at its end, over the one before: times are right, numbers
 /// nobody wants.
 class Placing {
  public:
   explicit Placing(Tensor memory) : memory_(memory) {}
   Tensor take(DType type, std::int64_t rows, std::int64_t leading) {
-    const std::int64_t bytes = (rows * leading * size_of(type) + 255) / 256 * 256;
-    require(bytes <= memory_.bytes(), ExitCode::internal,
-            "internal error: {} bytes to time a matrix product in, and an operand of {}", memory_.bytes(), bytes);
+    const std::int64_t bytes = operand_bytes(type, rows, leading);
+    LLMTRAIN_CHECK(bytes <= memory_.bytes());
     const std::int64_t begin = std::min(used_, (memory_.bytes() - bytes) / 256 * 256);
     used_ = begin + bytes;
     return Tensor::dense(static_cast<char*>(memory_.data) + begin, type, {rows, leading});
@@ -135,8 +151,13 @@ std::vector<CudaGemmTuner::Candidate> CudaGemmTuner::candidates(const GemmPlan& 
 }
 
 GemmChoice CudaGemmTuner::fastest(Stream s, const GemmKey& key, Tensor memory, Timing timing) {
-  const GemmOperands on = place(s, key, memory);
   const GemmPlan plan(gemm_.handle(), key);
+  if (largest_operand(key) > memory.bytes()) {  // nowhere to time it
+    GemmOperands none;
+    none.workspace = kernels_.library_workspace();
+    return choice_of(plan.proposals(none, 1, gemm_.deterministic()).front(), 0);
+  }
+  const GemmOperands on = place(s, key, memory);
   const cudaStream_t stream = streams_[s];
   std::vector<Candidate> all = candidates(plan, stream, key, on);
   const double best = all.front().seconds;
@@ -159,9 +180,7 @@ GemmChoice CudaGemmTuner::fastest(Stream s, const GemmKey& key, Tensor memory, T
     for (std::size_t i = 0; i < all.size(); ++i) all[i].seconds = median(std::move(seconds[i]));
   }
   const Candidate& winner = *std::ranges::min_element(all, {}, &Candidate::seconds);
-  GemmChoice choice{.algorithm = {}, .seconds = winner.seconds};
-  std::ranges::copy(winner.algorithm.data, choice.algorithm.begin());
-  return choice;
+  return choice_of(winner.algorithm, winner.seconds);
 }
 
 }  // namespace llmtrain

@@ -47,15 +47,6 @@ std::int64_t checkpoint_bytes(const Launch& launch) {
   return count_parameters(launch.deck.model).total * state_bytes_of_element(store_types(launch.deck.precision));
 }
 
-/// Memory that holds nothing yet: the largest segment but that of the rope table.
-Tensor free_memory(const Arena& arena) {
-  Segment largest = Segment::activations;
-  for (const Segment segment : {Segment::master, Segment::moments, Segment::grads, Segment::comm, Segment::scratch}) {
-    if (arena.plan().bytes(segment) > arena.plan().bytes(largest)) largest = segment;
-  }
-  return arena.whole(largest);
-}
-
 /// Seconds of start-up by part: "4.2 s: launch 2.1, plan 0.3, ...".
 class StartTimes {
  public:
@@ -94,7 +85,7 @@ class Run {
 
   /// Before memory holds what must stay.
   void choose_products(const TraceRecorder& step, const RunFolder& folder) {
-    const Tensor memory = free_memory(parts_.arena);
+    const Tensor memory = parts_.largest_free();
     const ProductTuning rank{parts_.kernels.gemm_tuner(), step.products(), parts_.stream, memory};
     const ChosenProducts chosen = llmtrain::choose_products(
         rank, launch_.place.world,

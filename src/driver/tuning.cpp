@@ -168,7 +168,7 @@ double rate(const std::map<GemmKey, std::int64_t>& calls, const GemmChoices& cho
   double flops = 0, seconds = 0;
   for (const auto& [key, count] : calls) {
     const auto place = choices.find(key);
-    if (place == choices.end()) continue;
+    if (place == choices.end() || place->second.seconds == 0) continue;
     flops += static_cast<double>(count) * key.flops();
     seconds += static_cast<double>(count) * place->second.seconds;
   }

@@ -43,7 +43,7 @@ std::optional<GemmKey> product_of(const OpNote& note);
 
 struct GemmChoice {
   std::array<std::uint64_t, 8> algorithm{};  ///< as the library behind the tuner stores it
-  double seconds = 0;                        ///< that the product took
+  double seconds = 0;                        ///< that the product took; 0: not timed
 
   bool operator==(const GemmChoice&) const = default;
 };
@@ -69,7 +69,8 @@ class GemmTuner {
   virtual std::string identity() const = 0;
   /// False where the library cannot compute the product so, in the workspace that there is.
   virtual bool accepts(const GemmKey& key, const GemmChoice& choice) = 0;
-  /// Waits for the timing. `memory` (uint8, aligned to 256) is overwritten; it holds the largest operand at least.
+  /// Waits for the timing. `memory` (uint8, aligned to 256) is overwritten; where it does not hold the
+  /// largest operand, the library's first proposal is the choice.
   virtual GemmChoice fastest(Stream s, const GemmKey& key, Tensor memory, Timing timing) = 0;
   /// From here on products are computed so; others by the library's own first proposal.
   virtual void use(const GemmChoices& choices) = 0;
