@@ -11,6 +11,7 @@
 namespace llmtrain {
 
 class CudaGemm;
+class CudaGemmTuner;
 class CudnnAttention;
 
 /// Data are bf16, fp32 or fp64, computed in their stats dtype. Sums are made in an order that depends on sizes only, but
@@ -21,6 +22,9 @@ class CudaKernels final : public Kernels {
   /// `deterministic`: the same bits in every run. The streams must outlive the kernels.
   CudaKernels(const CudaStreams& streams, bool deterministic);
   ~CudaKernels() override;
+
+  GemmTuner* gemm_tuner() override;  ///< none with LLMTRAIN_TUNE_GEMM=0 in the environment
+  Tensor library_workspace() const;  ///< the workspace without the part for sums of blocks
 
  private:
   void do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) override;
@@ -70,11 +74,11 @@ class CudaKernels final : public Kernels {
                 const AdamWOptions& options) override;
 
   void* partial_sums(std::int64_t bytes) const;  ///< the workspace's part for sums of blocks, at least `bytes` long
-  Tensor library_workspace() const;              ///< the rest of it
   void warn_of_plain_attention(const AttentionShape& shape);
 
   const CudaStreams& streams_;
   std::unique_ptr<CudaGemm> gemm_;
+  std::unique_ptr<CudaGemmTuner> tuner_;
   std::unique_ptr<CudnnAttention> attention_;
   bool warned_ = false;
 };

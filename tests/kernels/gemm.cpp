@@ -67,8 +67,9 @@ void check_forms(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t ga
 }  // namespace
 
 TEST_CASE_TEMPLATE("gemm equals plain loops for all forms, writes, strides and odd sizes", T, float, double) {
-  const std::int64_t sizes[][3] = {{1, 1, 1},   {1, 17, 33},  {19, 1, 5},    {7, 9, 1},     {5, 3, 2},     {6, 8, 16},
-                                   {13, 31, 7}, {64, 64, 64}, {97, 41, 130}, {100, 193, 3}, {33, 200, 257}};
+  const std::int64_t sizes[][3] = {{1, 1, 1},      {1, 17, 33},    {19, 1, 5},    {7, 9, 1},     {5, 3, 2},
+                                   {6, 8, 16},     {13, 31, 7},    {64, 64, 64},  {97, 41, 130}, {100, 193, 3},
+                                   {33, 200, 257}, {512, 40, 300}, {40, 512, 300}};  // rows of 2 KiB
   for (const auto& [m, n, k] : sizes)
     for (const std::int64_t gap : {0, 3}) check_forms<T>(m, n, k, gap);
 }
