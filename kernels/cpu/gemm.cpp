@@ -27,9 +27,9 @@ void fill_zero(const Tensor& d) {
   }
 }
 
-/// Whether oneDNN 2.6 and 2.7 are slow on AVX2, where ours, which packs whatever the shape, is not: at 60 % of their usual
-/// rate where they do not copy B (NN with at most 256 rows and many columns, or columns whose elements lie 2 or 4 KiB
-/// apart: the data gradient of small micro-batches), at 40 % where they copy such columns (TN: weight gradients). Elements
+/// Whether oneDNN (2.6.3) is slow on AVX2, where ours, which packs whatever the shape, is not: at 60 % of its usual
+/// rate where it does not copy B (NN with at most 256 rows and many columns, or columns whose elements lie 2 or 4 KiB
+/// apart: the data gradient of small micro-batches), at 40 % where it copies such columns (TN: weight gradients). Elements
 /// so far apart share few places of the first cache.
 bool is_slow_in_dnnl(GemmForm form, const GemmShape& shape, const Tensor& a, const Tensor& b) {
   if (simd::vector_bytes != 32) return false;
