@@ -3,6 +3,7 @@
 # ranks: 3
 # What a user can get wrong: one clear message that names the place, the documented exit code, and no file is lost.
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -204,6 +205,10 @@ def divergence():
     for number in range(4):
         part = f"step {first + number}: update skipped"
         check(text.count(part) == 1, f"one warning for the skip at step {first + number}")
+        line = next(line for line in text.splitlines() if part in line)
+        check(re.search(r"not finite: gradients of \d+ tensors, [a-z0-9._]+ to [a-z0-9._]+, on [12] of 2 ranks, "
+                        rf"first on rank [01]; `llmtrain data at DECK --step {first + number}`", line),
+              f"... and where: {line}")
     check("more than optimizer.max_skipped 3" in text, "80 says why")
     check(not list((WORK / "grows").glob("checkpoints/step-*")), "what diverged is not saved")
     run(2, "grows16", *grows, "precision.compute=bf16", code=80)
