@@ -17,10 +17,6 @@ constexpr int blocks_at_work = 3;       // on a multiprocessor: while one waits 
 constexpr int shared_bytes = 76 << 10;  // that each of them has, of the 228 KB of GPUs with clusters
 constexpr int system_bytes = 1 << 10;   // of these, not for us
 constexpr int most_part_blocks = 8;     // that a cluster has on every such GPU
-constexpr int thread_packs = (shared_bytes / static_cast<int>(sizeof(uint4)) + row_threads - 1) / row_threads;
-constexpr int stage_packs = 2;  // that a thread waits for at a time
-constexpr int stages = thread_packs / stage_packs;
-static_assert(thread_packs % stage_packs == 0);
 
 /// How a row of `packs` 16-byte packs is cut: into equal parts, but for the last one.
 template <class S>
@@ -71,6 +67,10 @@ __global__ void __launch_bounds__(row_threads, blocks_at_work)
 #if __CUDA_ARCH__ >= 900
   using S = StatsType<T>;
   constexpr int width = full_width<T>;
+  constexpr int thread_packs = (shared_bytes / static_cast<int>(sizeof(uint4)) + row_threads - 1) / row_threads;
+  constexpr int stage_packs = 2;  // that a thread waits for at a time
+  constexpr int stages = thread_packs / stage_packs;
+  static_assert(thread_packs % stage_packs == 0);
   const auto row = cooperative_groups::this_cluster();
   asm volatile("barrier.cluster.arrive.relaxed.aligned;");  // this block runs: others can write to its shared memory
   const int block = static_cast<int>(row.block_rank()), thread = static_cast<int>(threadIdx.x);
