@@ -76,21 +76,24 @@ layouts() {
   fi
 }
 
-# speed_of RANKS MODEL KEY=VALUE...: a row with tokens/s per rank, model FLOP/s utilisation, memory and where time went
+# speed_of RANKS MODEL KEY=VALUE...: a row with tokens/s per rank, model FLOP/s utilisation, exposed communication, memory and
+# where time went
 speed_of() {
   local count=$1 model=$2 name
   shift 2
   name=speed.$count.$(echo "$model $*" | tr ' =/' '---')
   if ! on "$count" "$name" 75 "$work/random.yaml" model.preset="$model" "run.dir=$work/$name" "$@"; then
-    printf '| %s | %s | `%s` | failed: %s | | | |\n' "$count" "$model" "$*" "$(grep -m 1 error "$out/$name.log")" >>"$record"
+    printf '| %s | %s | `%s` | failed: %s | | | | |\n' "$count" "$model" "$*" "$(grep -m 1 error "$out/$name.log")" >>"$record"
     return
   fi
-  python3 perf/steps.py "$work/$name/metrics.jsonl" --ranks "$count" "$count" "$model" "\`$*\`" >>"$record"
+  python3 perf/steps.py "$work/$name/metrics.jsonl" --ranks "$count" --exposed "$count" "$model" "\`$*\`" >>"$record"
 }
 
 speed() {
-  printf '\n## Training steps\n\nRandom tokens, bf16; medians of the steps after the third\n\n' >>"$record"
-  printf '| ranks | model | layout | tok/s a rank | MFU, %% | steps | timing, medians |\n|--:|---|---|--:|--:|--:|---|\n' >>"$record"
+  printf '\n## Training steps\n\nRandom tokens, bf16; medians of the steps after the third. Exposed: share of the step in which rank 0 computed\n' >>"$record"
+  printf 'nothing because it waited for communication.\n\n' >>"$record"
+  printf '| ranks | model | layout | tok/s a rank | MFU, %% | exposed, %% | steps | timing, medians |\n' >>"$record"
+  printf '|--:|---|---|--:|--:|--:|--:|---|\n' >>"$record"
   if [ "$device" = cpu ]; then
     local small="model.layers=2 model.hidden=64 model.heads=4 model.kv_heads=2 model.head_dim=16 model.ffn=128 model.seq_len=128 schedule.micro_batch=2"
     # shellcheck disable=SC2086

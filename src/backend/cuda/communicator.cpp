@@ -33,7 +33,7 @@ std::size_t count(const Tensor& t) { return static_cast<std::size_t>(t.numel());
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(CudaDevice& device, const Group& group)
-    : Communicator(device, group), cuda_(device), stream_(device.make_stream(group.name)) {
+    : Communicator(device, group), cuda_(device), stream_(device.make_communication_stream()) {
   if (size() > 1) {
     ncclUniqueId id{};
     if (rank() == 0) settle(ncclGetUniqueId(&id), "ncclGetUniqueId");
@@ -136,13 +136,13 @@ Event NcclCommunicator::do_submit(std::span<const Op> ops, Event ready) {
   cuda_.follow(stream_, ready);
   if (size() == 1) {
     for (const Op& op : ops) copy_to_itself(op);
-    return cuda_.mark(stream_);
+    return cuda_.mark(stream_, group_);
   }
   check();
   settle(ncclGroupStart(), "ncclGroupStart");
   for (const Op& op : ops) issue(op);
   settle(ncclGroupEnd(), "a batch of collectives");
-  return cuda_.mark(stream_);
+  return cuda_.mark(stream_, group_);
 }
 
 }  // namespace llmtrain

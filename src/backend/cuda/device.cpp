@@ -133,14 +133,31 @@ Event CudaDevice::do_record(Stream stream) {
   if (mark.id != 0) check_cuda(cudaEventSynchronize(mark.event), "cudaEventSynchronize");
   check_cuda(cudaEventRecord(mark.event, streams_[stream]), "cudaEventRecord");
   mark.id = recorded_;
+  mark.group.clear();
   return {this, recorded_};
 }
 
-void CudaDevice::do_wait(Stream stream, Event event) {
-  if (event.device == nullptr) return;
+Event CudaDevice::mark(Stream stream, const Group& group) {
+  const Event event = do_record(stream);
+  marks_[event.id % mark_count].group = group.name;
+  return event;
+}
+
+const CudaDevice::Mark* CudaDevice::pending(Event event) const {
+  if (event.device == nullptr) return nullptr;
   const Mark& mark = marks_[event.id % mark_count];
-  if (mark.id != event.id) return;  // happened long ago
-  check_cuda(cudaStreamWaitEvent(streams_[stream], mark.event, 0), "cudaStreamWaitEvent");
+  return mark.id == event.id ? &mark : nullptr;
+}
+
+void CudaDevice::follow(Stream stream, Event event) {
+  const Mark* const mark = pending(event);
+  if (mark != nullptr) check_cuda(cudaStreamWaitEvent(streams_[stream], mark->event, 0), "cudaStreamWaitEvent");
+}
+
+void CudaDevice::do_wait(Stream stream, Event event) {
+  const Mark* const mark = pending(event);
+  if (mark == nullptr || mark->group.empty()) return follow(stream, event);
+  wait_times_.wait(streams_[stream], mark->event, mark->group);
 }
 
 // Polled, so that a communicator whose peer has failed ends the wait.
