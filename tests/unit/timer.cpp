@@ -83,6 +83,27 @@ TEST_CASE("a range that was timed elsewhere is the sum of those inside it") {
   CHECK(totals.back().path == "save");  // nothing was left open
 }
 
+TEST_CASE("an observer sees ranges begin and end as they nest, by exceptions too") {
+  struct Seen : RangeObserver {
+    void begin(const char* name) override { text += std::string("<") + name; }
+    void end() override { text += ">"; }
+    std::string text;
+  } seen;
+  Timers timers;
+  { TimerRange range(timers, "before"); }
+  Timers::set_observer(&seen);
+  try {
+    TimerRange range(timers, "step");
+    { TimerRange inner(timers, "forward"); }
+    TimerRange inner(timers, "reduce");
+    throw std::runtime_error("stop");
+  } catch (const std::runtime_error&) {
+  }
+  Timers::set_observer(nullptr);
+  { TimerRange range(timers, "after"); }
+  CHECK(seen.text == "<step<forward><reduce>>");
+}
+
 TEST_CASE("ranks merge into a tree with the slowest named") {
   const std::vector<std::vector<TimerTotal>> by_rank = {
       {{"step", 2, 4.0},

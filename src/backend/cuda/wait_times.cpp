@@ -45,6 +45,7 @@ void WaitTimes::read(const Wait& wait) {
 
 std::map<std::string, double> WaitTimes::take() {
   while (read_ < issued_) read(ring_[read_++ % ring_.size()]);
+  issued_ = read_ = 0;  // the same events serve the next step
   return std::exchange(seconds_, {});
 }
 

@@ -32,7 +32,7 @@ class WaitTimes {
   void read(const Wait& wait);
 
   std::vector<Wait> ring_;
-  std::size_t issued_ = 0, read_ = 0;  ///< counted on; ring_ holds those between
+  std::size_t issued_ = 0, read_ = 0;  ///< since the last call of take(); ring_ holds those between
   std::map<std::string, double> seconds_;
 };
 
