@@ -7,7 +7,7 @@
 # usage: perf/several_gpus.sh [BUILD] [OUT]     BUILD: folder with llmtrain (build; made if it is missing); OUT: for the logs and
 #                                               record.md (runs/several_gpus)
 # RANKS=4 DEVICE=cpu tries the script itself on a machine without GPUs, with small models.
-# PARTS="doctor layouts speed" chooses; every run has a time limit and does not stop those after it.
+# PARTS="doctor layouts speed" chooses, ONLY='^2 llama3-8b .*zero=3' of the training steps (ranks, model, keys); every run has a time limit and does not stop those after it.
 set -u
 cd "$(dirname "$0")/.." || exit
 build=${1:-build}
@@ -15,6 +15,7 @@ out=${2:-runs/several_gpus}
 device=${DEVICE:-cuda}
 ranks=${RANKS:-$(nvidia-smi -L | wc -l)}
 parts=${PARTS:-doctor layouts speed}
+only=${ONLY:-.}
 [ -x "$build/llmtrain" ] || make BUILD="$build" || exit
 [ "$ranks" -ge 2 ] || { echo "$0: several GPUs are needed, there are $ranks" >&2; exit 1; }
 work=$(mktemp -d)
@@ -76,28 +77,34 @@ layouts() {
   fi
 }
 
-# speed_of RANKS MODEL KEY=VALUE...: a row with tokens/s per rank, model FLOP/s utilisation, memory and where time went
+# speed_of RANKS MODEL KEY=VALUE...: a row with tokens/s per rank, model FLOP/s utilisation, exposed communication, memory and
+# where time went
 speed_of() {
   local count=$1 model=$2 name
   shift 2
+  [[ "$count $model $*" =~ $only ]] || return
   name=speed.$count.$(echo "$model $*" | tr ' =/' '---')
   if ! on "$count" "$name" 75 "$work/random.yaml" model.preset="$model" "run.dir=$work/$name" "$@"; then
-    printf '| %s | %s | `%s` | failed: %s | | | |\n' "$count" "$model" "$*" "$(grep -m 1 error "$out/$name.log")" >>"$record"
+    printf '| %s | %s | `%s` | failed: %s | | | | |\n' "$count" "$model" "$*" "$(grep -m 1 error "$out/$name.log")" >>"$record"
     return
   fi
-  python3 perf/steps.py "$work/$name/metrics.jsonl" --ranks "$count" "$count" "$model" "\`$*\`" >>"$record"
+  python3 perf/steps.py "$work/$name/metrics.jsonl" --ranks "$count" --exposed "$count" "$model" "\`$*\`" >>"$record"
 }
 
 speed() {
-  printf '\n## Training steps\n\nRandom tokens, bf16; medians of the steps after the third\n\n' >>"$record"
-  printf '| ranks | model | layout | tok/s a rank | MFU, %% | steps | timing, medians |\n|--:|---|---|--:|--:|--:|---|\n' >>"$record"
+  {
+    printf '\n## Training steps\n\nRandom tokens, bf16; medians of the steps after the third. Exposed: share of the step in which rank 0\n'
+    printf 'computed nothing because it waited for communication.\n\n'
+    printf '| ranks | model | layout | tok/s a rank | MFU, %% | exposed, %% | steps | timing, medians |\n'
+    printf '|--:|---|---|--:|--:|--:|--:|---|\n'
+  } >>"$record"
   if [ "$device" = cpu ]; then
     local small="model.layers=2 model.hidden=64 model.heads=4 model.kv_heads=2 model.head_dim=16 model.ffn=128 model.seq_len=128 schedule.micro_batch=2"
     # shellcheck disable=SC2086
     for count in 1 "$ranks"; do speed_of "$count" llama3.2-1b $small schedule.global_batch=$((4 * count)); done
     return
   fi
-  local qwen="model.seq_len=1024 schedule.micro_batch=8" llama="model.seq_len=8192 schedule.micro_batch=1" count zero
+  local qwen="model.seq_len=1024 schedule.micro_batch=8" llama="model.seq_len=8192 schedule.micro_batch=1" count zero keys
   # shellcheck disable=SC2086
   for count in 1 "$ranks"; do
     speed_of "$count" qwen2.5-1.5b model.seq_len=1024 schedule.micro_batch=16 schedule.global_batch=$((64 * count))
@@ -108,8 +115,14 @@ speed() {
     # one GPU holds these only with bf16 gradients and moments: what the others are measured against
     speed_of 1 qwen2.5-7b $qwen schedule.global_batch=32 precision.gradients=bf16 precision.moments=bf16
     speed_of 1 llama3-8b $llama schedule.global_batch=4 precision.gradients=bf16 precision.moments=bf16
-    for zero in 1 3; do speed_of "$ranks" qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks)) parallel.zero=$zero; done
-    for zero in 1 3; do speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=$zero; done
+    for zero in 1 3; do
+      speed_of "$ranks" qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks)) parallel.zero=$zero
+      speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=$zero
+    done
+    # and in their precisions, with sums in bf16 too
+    for keys in "qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks))" "llama3-8b $llama schedule.global_batch=$((4 * ranks))"; do
+      speed_of "$ranks" $keys parallel.zero=3 precision.gradients=bf16 precision.moments=bf16 precision.reduce=bf16
+    done
     for count in 2 4 8; do
       [ "$count" -le "$ranks" ] && speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.tensor=$count \
         parallel.sequence=true

@@ -19,9 +19,12 @@ CudaStreams::~CudaStreams() {
   for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
 }
 
-int CudaStreams::add() {
+int CudaStreams::add(Priority priority) {
+  int least = 0, greatest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
   cudaStream_t stream = nullptr;
-  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  const int number = priority == Priority::high ? greatest : least;
+  check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, number), "cudaStreamCreate");
   streams_.push_back(stream);
   return static_cast<int>(streams_.size()) - 1;
 }

@@ -23,7 +23,8 @@ class CudaStreams {
   CudaStreams(const CudaStreams&) = delete;
   CudaStreams& operator=(const CudaStreams&) = delete;
 
-  int add();
+  enum class Priority { usual, high };
+  int add(Priority priority = Priority::usual);
   cudaStream_t operator[](Stream stream) const { return streams_[static_cast<std::size_t>(stream.id)]; }
 
  private:

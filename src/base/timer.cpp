@@ -27,6 +27,16 @@ void Timers::close(int index, double seconds) {
   if (observer_ != nullptr) observer_->end();
 }
 
+void Timers::add(std::string_view name, const std::vector<std::pair<std::string, double>>& inside) {
+  const int index = open(name);
+  double sum = 0;
+  for (const auto& [part, seconds] : inside) {
+    close(open(part), seconds);
+    sum += seconds;
+  }
+  close(index, sum);
+}
+
 void Timers::reset() {
   for (TimerTotal& total : totals_) {
     total.calls = 0;

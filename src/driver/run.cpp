@@ -259,6 +259,7 @@ class Run {
     record.tokens_per_second = static_cast<double>(step_tokens) / record.seconds;
     record.mfu = light_.mfu(record.tokens_per_second);
     record.loader_stall = trainer_.stalled_seconds() - stalled;
+    record.exposed = trainer_.exposed();
     record.memory_bytes = peak_resident_bytes();
     return record;
   }

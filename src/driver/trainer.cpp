@@ -43,7 +43,16 @@ void Trainer::step(std::int64_t n) {
 
 StepScalars Trainer::result() {
   parts_.stream.synchronize();
+  exposed_ = take_exposed();
   return {scalars_[0], scalars_[1], scalars_[2], scalars_[3], scalars_[4], scalars_[5], scalars_[6], scalars_[7]};
+}
+
+Exposed Trainer::take_exposed() {
+  const Exposed exposed = by_axis(parts_.device.take_exposed());
+  auto axes = exposed.axes();
+  std::erase_if(axes, [](const auto& axis) { return axis.second == 0; });
+  if (!axes.empty()) timers_.add("exposed", axes);
+  return exposed;
 }
 
 StepTotals Trainer::read_totals() {
@@ -70,6 +79,7 @@ double Trainer::evaluate(Loader& valid) {
   ReadAhead reader(valid, load_order(evaluation_actions(parts_, count)), 1, timers_);
   run_evaluation(parts_, count, [&](std::int64_t micro, const Batch& batch) { load(reader, 1, micro, batch); });
   const StepTotals totals = read_totals();
+  take_exposed();
   return totals.loss / totals.tokens;
 }
 

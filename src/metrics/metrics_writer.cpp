@@ -53,11 +53,14 @@ std::string metrics_line(const StepRecord& record) {
     for (const auto& [name, loss] : record.valid) valid.add(name, loss);
     line.add("valid_loss", record.valid.front().second).add("valid", valid);
   }
-  JsonObject timing;
+  JsonObject exposed, timing;
+  exposed.add("total", record.exposed.total());
+  for (const auto& [axis, seconds] : record.exposed.axes()) exposed.add(axis, seconds);
   timing.add("step_seconds", record.seconds)
       .add("tokens_per_second", record.tokens_per_second)
       .add("mfu", record.mfu)
       .add("loader_stall", record.loader_stall)
+      .add("exposed", exposed)
       .add("memory", record.memory_bytes);
   return line.add("timing", timing).text();
 }

@@ -96,11 +96,12 @@ void ParamStore::begin_pass(const LeaseSequence& leases, Stream stream) {
   begun_ = stream.record();
   arrival_.assign(pass_->stays.size(), Event{});
   released_.assign(pass_->stays.size(), Event{});
-  gather_ahead();
+  gather_ahead(0);
 }
 
-void ParamStore::gather_ahead() {
-  const int until = pass_->stays[static_cast<std::size_t>(std::max(stay_, 0))].gathered;
+void ParamStore::gather_ahead(int stay) {
+  if (stay == static_cast<int>(pass_->stays.size())) return;
+  const int until = pass_->stays[static_cast<std::size_t>(stay)].gathered;
   while (gathered_ <= until) gather(gathered_++);
 }
 
@@ -140,7 +141,6 @@ std::span<const Tensor> ParamStore::acquire(int lease, Stream stream) {
     ++stay_;
     LLMTRAIN_CHECK(stay_ < static_cast<int>(pass_->stays.size()));
     uses_left_ = pass_->stays[static_cast<std::size_t>(stay_)].uses;
-    gather_ahead();
     stream.wait(arrival_[static_cast<std::size_t>(stay_)]);
   }
   LLMTRAIN_CHECK(lease == pass_->stays[static_cast<std::size_t>(stay_)].lease);
@@ -155,7 +155,9 @@ void ParamStore::release(int lease, Stream stream) {
   note_lease(stream, LeaseNote::Kind::ends, shape_.lease_name(lease), acquired_);
   if (shard_ == nullptr) return;
   LLMTRAIN_CHECK(uses_left_ > 0);
-  if (--uses_left_ == 0 && pass_->ring.bytes > 0) released_[static_cast<std::size_t>(stay_)] = stream.record();
+  if (--uses_left_ > 0) return;
+  if (pass_->ring.bytes > 0) released_[static_cast<std::size_t>(stay_)] = stream.record();
+  gather_ahead(stay_ + 1);
 }
 
 void ParamStore::publish() {

@@ -236,6 +236,11 @@ StepTimes pipeline_times(const PlanTarget& target, const std::vector<const Stage
   const double scale = (times.seconds * (1 - times.bubble)) / length_of(slowest);
   times.compute = sum_of(slowest.by_operation) * scale;
   times.waiting = std::max(0.0, length_of(slowest) - sum_of(slowest.by_operation)) * scale;
+  const Exposed& exposed = slowest.exposed;
+  times.exposed = {.tensor = exposed.tensor * scale,
+                   .pipeline = exposed.pipeline * scale + times.bubble * times.seconds,
+                   .data = exposed.data * scale,
+                   .world = exposed.world * scale};
   for (const auto& [name, seconds] : slowest.by_operation) times.by_operation[name] = seconds * scale;
   return times;
 }

@@ -75,6 +75,9 @@ JsonArray collectives_of(const LayoutPlan& plan) {
 
 std::string plan_json(const LayoutPlan& plan) {
   const StepTimes& t = plan.times;
+  JsonObject exposed;
+  exposed.add("total", t.exposed.total());
+  for (const auto& [axis, seconds] : t.exposed.axes()) exposed.add(axis, seconds);
   JsonObject step;
   step.add("flops_a", plan.flops_a)
       .add("flops_b", plan.flops_b)
@@ -85,7 +88,8 @@ std::string plan_json(const LayoutPlan& plan) {
       .add("mfu_a", plan.mfu(plan.flops_a))
       .add("mfu_b", plan.mfu(plan.flops_b))
       .add("computing", t.compute)
-      .add("waiting", t.waiting);
+      .add("waiting", t.waiting)
+      .add("exposed", exposed);
   return JsonObject()
       .add("schema", schema)
       .add("layout", layout_of(plan))

@@ -117,6 +117,11 @@ std::string step(const LayoutPlan& plan) {
   text += fmt::format(
       "  of it     computing {:.1f} %, waiting for or slowed by collectives {:.1f} %, pipeline bubble {:.1f} %\n",
       100 * t.compute / t.seconds, 100 * t.waiting / t.seconds, 100 * t.bubble);
+  std::string exposed;
+  for (const auto& [axis, seconds] : t.exposed.axes()) {
+    exposed += fmt::format("{}{} {:.1f} %", exposed.empty() ? "" : ", ", axis, 100 * seconds / t.seconds);
+  }
+  text += fmt::format("  exposed   communication {:.1f} %: {}\n", 100 * t.exposed.total() / t.seconds, exposed);
   std::vector<std::pair<double, std::string>> parts;
   for (const auto& [name, seconds] : t.by_operation) parts.emplace_back(seconds, name);
   std::sort(parts.rbegin(), parts.rend());

@@ -75,6 +75,7 @@ StageWork trace_stage(const PlanTarget& target, int rank, const StageChecks& che
   time_step(few.parts, checks.totals ? static_cast<OpObserver&>(both) : clock, clock, work);
   work.by_operation = clock.by_operation();
   work.by_group = clock.by_group();
+  work.exposed = by_axis(clock.exposed());
   work.scratch_bytes = std::max<std::int64_t>(few.parts.scratch->high_water(), 1);
   if (checks.hazards) {
     HazardChecker hazards([&](const void* address) { return few.parts.arena.at(address); });

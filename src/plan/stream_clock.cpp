@@ -46,6 +46,7 @@ void StreamClock::on_batch(const BatchNote& batch) {
   group = std::max(time_of(batch.ready), group) + seconds;
   compute += felt;
   events_[batch.done.id] = group;
+  batches_[batch.done.id] = batch.group;
   by_group_[batch.group->name] += seconds;
 }
 
@@ -53,7 +54,11 @@ void StreamClock::on_record(Stream stream, Event event) { events_[event.id] = no
 
 void StreamClock::on_wait(Stream stream, Event event) {
   double& at = clock(stream);
-  at = std::max(at, time_of(event));
+  const double waited = time_of(event) - at;
+  if (waited <= 0) return;
+  at += waited;
+  const auto batch = batches_.find(event.id);
+  if (batch != batches_.end()) exposed_[batch->second->name] += waited;
 }
 
 }  // namespace llmtrain

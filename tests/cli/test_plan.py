@@ -39,6 +39,11 @@ def clusters():
             segments = ("params", "master", "moments", "grads", "activations", "comm", "scratch")
             check(m["peak"] == sum(m[s] for s in segments), f"{name}, {c['name']}: the peak is the sum of its segments")
         step = found["step"]
+        exposed = dict(step["exposed"])
+        total = exposed.pop("total")
+        check(abs(total - sum(exposed.values())) < 1e-9 and exposed["pipeline"] >= step["bubble"] * step["seconds"] and
+              total - step["bubble"] * step["seconds"] <= step["waiting"] + 1e-9,
+              f"{name}: exposed communication is the bubble and a part of the waiting")
         # The decks say what was predicted when they were written; they and the model move together.
         head = (INPUTS / f"{name}.yaml").read_text().split("\n\n")[0]
         written = float(re.search(r"([\d,]+)\s+(?:#\s+)?tokens/s a GPU", head).group(1).replace(",", ""))

@@ -3,6 +3,7 @@
 # ranks: 2
 # Whole runs of the program: equal runs are bit-identical, stop and resume equals going on, the number of data-parallel
 # ranks and the ZeRO level change nothing that they must not, and the loss falls.
+import json
 import sys
 from pathlib import Path
 
@@ -61,6 +62,24 @@ def layouts():
     check(worst <= 1e-6 and len(metrics("moved")) == 20, f"1 rank, stopped, gone on with 4 agrees too ({worst:.1e})")
 
 
+def exposed():
+    """Communication that nothing hid: none on one rank; on two some, which is a part of the step."""
+    for name, ranks in (("dp1", 1), ("first", 2)):
+        timings = [json.loads(line)["timing"] for line in Path(f"work/{name}/metrics.jsonl").read_text().splitlines()]
+        steps = [timing["exposed"] for timing in timings]
+        sums = all(abs(step["total"] - sum(step[axis] for axis in step if axis != "total")) < 1e-9 for step in steps)
+        named = set(steps[0]) == {"total", "tensor", "pipeline", "data", "world"}
+        check(sums and named, f"{name}: the axes make the total")
+        totals = [step["total"] for step in steps]
+        if ranks == 1:
+            check(not any(totals), f"{name}: a rank alone waits for nobody")
+        else:
+            check(any(totals) and all(0 <= total <= timing["step_seconds"] for total, timing in zip(totals, timings)),
+                  f"{name}: exposed communication is a part of the step")
+        table = Path(f"work/{name}/log.txt").read_text()
+        check(("step/exposed " in table) == (ranks == 2), f"{name}: the timing table has it where there is any")
+
+
 def precisions():
     bf16 = "precision.compute=bf16"
     text = run(2, "bf16", bf16)
@@ -93,6 +112,7 @@ prepare()
 equal_runs()
 resumes()
 layouts()
+exposed()
 precisions()
 refusals()
 finish()

@@ -93,6 +93,9 @@ TEST_CASE("clocks: a batch beside computation is hidden until somebody waits for
   clock.on_wait(stream, done);
   CHECK(clock.now(stream) == doctest::Approx(29e-6));
   CHECK(clock.by_group().at("shard") == doctest::Approx(21e-6));
+  CHECK(clock.exposed().at("shard") == doctest::Approx(13e-6));
+  clock.on_wait(stream, done);
+  CHECK(clock.exposed().at("shard") == doctest::Approx(13e-6));  // waited for before
   CHECK(clock.by_operation().at("copy") == doctest::Approx(16e-6));
 }
 

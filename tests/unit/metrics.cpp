@@ -33,6 +33,7 @@ StepRecord record_of(std::int64_t step) {
           .tokens_per_second = 16384,
           .mfu = 0.412,
           .loader_stall = 0,
+          .exposed = {.tensor = 0.25, .pipeline = 0, .data = 0.0625, .world = 0.125},
           .memory_bytes = 1 << 20,
           .valid = {}};
 }
@@ -60,7 +61,8 @@ TEST_CASE("a line has the documented members") {
       metrics_line(record_of(12)) ==
       R"({"schema": 1, "step": 12, "tokens": 98304, "loss": 0.30000000000000004, )"
       R"("lr": 3e-04, "grad_norm": 1.25, "skipped": 2, )"
-      R"("timing": {"step_seconds": 0.5, "tokens_per_second": 16384, "mfu": 0.412, "loader_stall": 0, "memory": 1048576}})");
+      R"("timing": {"step_seconds": 0.5, "tokens_per_second": 16384, "mfu": 0.412, "loader_stall": 0, )"
+      R"("exposed": {"total": 0.4375, "tensor": 0.25, "pipeline": 0, "data": 0.0625, "world": 0.125}, "memory": 1048576}})");
 }
 
 TEST_CASE("evaluation adds the first set's loss and all of them by name") {

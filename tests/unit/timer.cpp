@@ -65,6 +65,24 @@ TEST_CASE("an exception closes its ranges, and reset keeps the names") {
   CHECK(timers.totals()[0].calls == 1);
 }
 
+TEST_CASE("a range that was timed elsewhere is the sum of those inside it") {
+  Timers timers;
+  for (int i = 0; i < 2; ++i) {
+    TimerRange range(timers, "step");
+    timers.add("exposed", {{"data", 0.25}, {"world", 0.5}});
+  }
+  const auto& totals = timers.totals();
+  REQUIRE(totals.size() == 4);
+  CHECK(totals[1].path == "step/exposed");
+  CHECK(totals[1].seconds == 1.5);
+  CHECK(totals[2].path == "step/exposed/data");
+  CHECK(totals[2].seconds == 0.5);
+  CHECK(totals[3].seconds == 1);
+  CHECK(totals[3].calls == 2);
+  { TimerRange range(timers, "save"); }
+  CHECK(totals.back().path == "save");  // nothing was left open
+}
+
 TEST_CASE("an observer sees ranges begin and end as they nest, by exceptions too") {
   struct Seen : RangeObserver {
     void begin(const char* name) override { text += std::string("<") + name; }

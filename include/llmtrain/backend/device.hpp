@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -80,6 +81,10 @@ class Device {
   Event record(Stream stream);
   void wait(Stream stream, Event event);
   void synchronize(Stream stream);
+
+  /// Seconds that streams stood still at waits for batches, by the group's name, since the last call: communication that
+  /// nothing hid. The streams that wait must have been synchronized.
+  virtual std::map<std::string, double> take_exposed() { return {}; }
 
   /// `bytes` of zeroed memory aligned to 256, or null when there is not enough. Only memory/arena calls this.
   virtual void* allocate(std::int64_t bytes, MemorySpace space) = 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "llmtrain/base/clock.hpp"
@@ -33,6 +34,8 @@ class Timers {
   static void set_observer(RangeObserver* observer) { observer_ = observer; }
   /// All ranges in the order in which they were first opened.
   const std::vector<TimerTotal>& totals() const { return totals_; }
+  /// Adds a range that was timed elsewhere, and those inside it: their sum is its time.
+  void add(std::string_view name, const std::vector<std::pair<std::string, double>>& inside);
   /// Sets all totals to zero and keeps the names; open ranges count in full when they close.
   void reset();
 

@@ -6,6 +6,7 @@
 #include "llmtrain/base/timer.hpp"
 #include "llmtrain/data/read_ahead.hpp"
 #include "llmtrain/driver/step.hpp"
+#include "llmtrain/parallel/exposed.hpp"
 
 namespace llmtrain {
 
@@ -27,6 +28,8 @@ class Trainer {
   double evaluate(Loader& valid);
   /// Seconds that steps waited for data, in all.
   double stalled_seconds() const { return train_.stalled_seconds(); }
+  /// Communication that nothing hid, of the last step whose result() was read.
+  const Exposed& exposed() const { return exposed_; }
   /// What update `n` is given.
   StepInputs inputs(std::int64_t n) const;
   /// Forward, backward and reduction of step `n`'s data without update; returns the totals over all ranks.
@@ -37,11 +40,14 @@ class Trainer {
   void warm_up_once();
   void load(ReadAhead& from, std::int64_t step, std::int64_t micro, const Batch& batch);
   StepTotals read_totals();
+  /// Of what was waited for since the last call; also a range of the timers.
+  Exposed take_exposed();
 
   Parts& parts_;
   ReadAhead train_;
   Timers& timers_;
   bool warm_ = false;
+  Exposed exposed_;
   std::array<double, step_scalars_size> scalars_{};
 };
 

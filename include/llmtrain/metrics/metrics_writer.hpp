@@ -14,9 +14,11 @@ namespace llmtrain {
 /// One line of metrics.jsonl without its newline:
 ///   {"schema": 1, "step", "tokens", "loss", "lr", "grad_norm", "skipped",
 ///    "valid_loss", "valid": {name: loss},               only on evaluation steps; valid_loss is the first set's
-///    "timing": {"step_seconds", "tokens_per_second", "mfu", "loader_stall", "memory"}}
+///    "timing": {"step_seconds", "tokens_per_second", "mfu", "loader_stall",
+///               "exposed": {"total", "tensor", "pipeline", "data", "world"}, "memory"}}
 /// The members are StepRecord's: tokens is the global number seen after the step, skipped the total so far, memory is
-/// in bytes, mfu a fraction, loader_stall the seconds that rank 0 waited for data. Everything that depends on the clock or
+/// in bytes, mfu a fraction, loader_stall the seconds that rank 0 waited for data, exposed those in which it computed nothing
+/// because it waited for communication (parallel/exposed.hpp). Everything that depends on the clock or
 /// the machine is in `timing`, so two equal runs have equal lines without it. Non-finite numbers are null.
 std::string metrics_line(const StepRecord& record);
 

@@ -108,9 +108,11 @@ class ParamStore {
 
   /// The leases that will be acquired on `stream` next; starts to gather the first ones. Not needed in groups of one.
   void begin_pass(const LeaseSequence& leases, Stream stream);
-  /// Weights of a lease, ready on `stream`; those that policy.prefetch allows are gathered meanwhile.
+  /// Weights of a lease, ready on `stream`.
   std::span<const Tensor> acquire(int lease, Stream stream);
-  /// Work on `stream` up to here is the lease's last.
+  /// Work on `stream` up to here is the lease's last. What policy.prefetch allows beside the next lease starts to be gathered
+  /// into the room that is free now: before the lease's gradients leave, which the group sends one after the other and
+  /// nobody waits for so soon.
   void release(int lease, Stream stream);
   /// After an update: other ranks' chunks are stale and come with the next acquire.
   void publish();
@@ -142,7 +144,7 @@ class ParamStore {
   };
   Pass plan_pass(LeaseSequence leases) const;
   std::int64_t gathered_elements(int lease) const;
-  void gather_ahead();
+  void gather_ahead(int stay);
   void gather(int stay);
   Tensor weights(int stay, std::size_t storage_of_lease) const;
 

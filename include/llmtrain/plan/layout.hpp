@@ -29,6 +29,7 @@ struct StepTimes {
   double bubble = 0;   ///< share of the stages' time without work, pipeline alone
   double compute = 0;  ///< seconds of the slowest stage's operations
   double waiting = 0;  ///< seconds in which that stage waits for collectives or is slowed down by them
+  Exposed exposed;     ///< seconds in which it waits; the bubble is the pipeline's
   std::map<std::string, double> by_operation;  ///< seconds on the slowest stage
 };
 

@@ -13,7 +13,8 @@ std::string plan_text(const LayoutPlan& plan, const std::string& name);
 
 /// One object, schema 1: {schema, layout, parameters, classes: [{name, ranks, memory: {params, master, moments, grads,
 /// activations, comm, scratch, static, peak}}], collectives: [{axis, op, calls, bytes, ...}], step: {flops_a, flops_b,
-/// seconds, bubble, ...}, fits}. Bytes are of one rank; collectives those of the class that sends most.
+/// seconds, bubble, ..., exposed: {total, tensor, pipeline, data, world}}, fits}. Bytes are of one rank; collectives those of
+/// the class that sends most; exposed is what metrics.jsonl calls so.
 std::string plan_json(const LayoutPlan& plan);
 
 /// Changes of one key with which the layout fits, with the bytes they need; a line each, empty if none was found.

@@ -11,6 +11,7 @@
 #include "llmtrain/config/deck.hpp"
 #include "llmtrain/config/hardware.hpp"
 #include "llmtrain/memory/plan.hpp"
+#include "llmtrain/parallel/exposed.hpp"
 #include "llmtrain/plan/costs.hpp"
 #include "llmtrain/plan/group_check.hpp"
 #include "llmtrain/topology/topology.hpp"
@@ -40,6 +41,7 @@ struct StageWork {
   std::vector<double> forwards, backwards;  ///< seconds, in order, of the short step; all waiting but for neighbours
   double tail = 0;                          ///< seconds of last reductions and the update
   std::map<std::string, double> by_operation, by_group;  ///< seconds of the short step
+  Exposed exposed;                                       ///< of it, but for what neighbours make this rank wait
   std::int64_t scratch_bytes = 0;                        ///< for Parts
 };
 

@@ -24,6 +24,9 @@ class StreamClock final : public OpObserver {
   /// Seconds of collectives by group name, hidden or not.
   const std::map<std::string, double>& by_group() const { return by_group_; }
 
+  /// Seconds in which streams wait for batches, by group name.
+  const std::map<std::string, double>& exposed() const { return exposed_; }
+
   /// How groups lie on the nodes, by name; of several of one name the one on the most nodes.
   const std::map<std::string, GroupPlacement>& placements() const { return by_name_; }
 
@@ -43,8 +46,9 @@ class StreamClock final : public OpObserver {
   std::unordered_map<const Group*, double> groups_;
   std::unordered_map<const Group*, GroupPlacement> placements_;
   std::unordered_map<std::uint64_t, double> events_;
+  std::unordered_map<std::uint64_t, const Group*> batches_;  ///< by the event of their end
   std::unordered_map<const char*, double> by_operation_;
-  std::map<std::string, double> by_group_;
+  std::map<std::string, double> by_group_, exposed_;
   std::map<std::string, GroupPlacement> by_name_;
   int computing_ = 0;  ///< the stream of the last operation: collectives slow it down
 };

@@ -14,6 +14,7 @@
 #include "communicator.hpp"
 #include "cpu/gemm.hpp"
 #include "llmtrain/base/backoff.hpp"
+#include "llmtrain/base/clock.hpp"
 #include "processor.hpp"
 
 namespace llmtrain {
@@ -92,7 +93,12 @@ Event CpuDevice::do_record(Stream) {
   return {this, ++records_ | recorded};  // whatever was issued on a stream has been done at once
 }
 
-void CpuDevice::do_wait(Stream, Event event) { complete(event); }
+void CpuDevice::do_wait(Stream, Event event) {
+  if (has_happened(event)) return deliver(event);
+  const Stopwatch watch;
+  complete(event);
+  exposed_[communicator_of(event)->group().name] += watch.seconds();
+}
 
 void CpuDevice::do_synchronize(Stream) { progress(); }
 

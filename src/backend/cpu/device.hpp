@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "llmtrain/backend/device.hpp"
@@ -42,6 +43,8 @@ class CpuDevice final : public Device {
   void* allocate(std::int64_t bytes, MemorySpace space) override;
   void release(void* pointer, MemorySpace space) override;
   std::unique_ptr<Communicator> make_communicator(const Group& group, Tensor workspace) override;
+
+  std::map<std::string, double> take_exposed() override { return std::exchange(exposed_, {}); }
 
   /// Advances every communicator without blocking; true if anything moved.
   bool progress();
@@ -80,6 +83,7 @@ class CpuDevice final : public Device {
   Boundary boundary_{*this};
   int streams_ = 0;
   std::uint64_t records_ = 0;
+  std::map<std::string, double> exposed_;
   std::vector<CpuCommunicator*> communicators_;  ///< by slot; null once destroyed, and slots are not used again
 };
 

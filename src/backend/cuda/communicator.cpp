@@ -33,17 +33,19 @@ std::size_t count(const Tensor& t) { return static_cast<std::size_t>(t.numel());
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(CudaDevice& device, const Group& group)
-    : Communicator(device, group), cuda_(device), stream_(device.make_stream(group.name)) {
+    : Communicator(device, group), cuda_(device), stream_(device.make_communication_stream()) {
   if (size() > 1) {
     ncclUniqueId id{};
     if (rank() == 0) settle(ncclGetUniqueId(&id), "ncclGetUniqueId");
     group_.comm.broadcast(std::as_writable_bytes(std::span(&id, 1)), 0);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    if (!cuda_.window_memory().empty()) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
     settle(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config), "ncclCommInitRankConfig");
   }
   cuda_.attach(this);
   if (size() == 2) connect_pair();
+  if (size() > 1) register_windows();
 }
 
 NcclCommunicator::~NcclCommunicator() {
@@ -55,6 +57,7 @@ NcclCommunicator::~NcclCommunicator() {
   }
   try {
     cuda_.synchronize(stream_);
+    close_windows();
     settle(ncclCommFinalize(comm_), "ncclCommFinalize");
     ncclCommDestroy(comm_);
   } catch (const std::exception& error) {
@@ -71,6 +74,27 @@ void NcclCommunicator::connect_pair() {
   do_submit({&transfer, 1}, {});
   cuda_.synchronize(stream_);
   check_cuda(cudaFree(byte), "cudaFree");
+}
+
+void NcclCommunicator::register_windows() {
+  const auto same = [&](std::int64_t value) {
+    return group_.comm.all_reduce(value, MpiOp::min) == group_.comm.all_reduce(value, MpiOp::max);
+  };
+  if (!same(std::ssize(cuda_.window_memory()))) return;
+  for (const Tensor& memory : cuda_.window_memory()) {
+    const std::int64_t bytes = memory.bytes();
+    if (!same(bytes)) continue;
+    ncclWindow_t& window = windows_.emplace_back(nullptr);
+    settle(
+        ncclCommWindowRegister(comm_, memory.data, static_cast<std::size_t>(bytes), &window, NCCL_WIN_COLL_SYMMETRIC),
+        "ncclCommWindowRegister");
+  }
+}
+
+void NcclCommunicator::close_windows() {
+  for (const ncclWindow_t window : windows_) {
+    if (window != nullptr) settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister");
+  }
 }
 
 void NcclCommunicator::break_off(const std::string& why) {
@@ -136,13 +160,13 @@ Event NcclCommunicator::do_submit(std::span<const Op> ops, Event ready) {
   cuda_.follow(stream_, ready);
   if (size() == 1) {
     for (const Op& op : ops) copy_to_itself(op);
-    return cuda_.mark(stream_);
+    return cuda_.mark(stream_, group_);
   }
   check();
   settle(ncclGroupStart(), "ncclGroupStart");
   for (const Op& op : ops) issue(op);
   settle(ncclGroupEnd(), "a batch of collectives");
-  return cuda_.mark(stream_);
+  return cuda_.mark(stream_, group_);
 }
 
 }  // namespace llmtrain

@@ -38,6 +38,11 @@ int choose_gpu(const CudaOptions& options) {
   return options.local_rank;
 }
 
+bool is_wanted(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && std::strcmp(value, "0") != 0;
+}
+
 /// NCCL refuses two ranks on one GPU unless it takes them for ranks of different hosts.
 void pose_as_own_host(int local_rank) {
   const std::string host = fmt::format("llmtrain-shared-gpu-{}", local_rank);
@@ -60,7 +65,8 @@ CudaDevice::CudaDevice(const CudaOptions& options) : number_(choose_gpu(options)
   check_cuda(cudaSetDevice(number_), "cudaSetDevice");
   check_cuda(cudaGetDeviceProperties(&properties_, number_), "cudaGetDeviceProperties");
   kernels_ = std::make_unique<CudaKernels>(streams_, options.deterministic);
-  if (const char* wanted = std::getenv("LLMTRAIN_PROFILE"); wanted != nullptr && std::strcmp(wanted, "0") != 0) {
+  windows_ = !shared_ && is_wanted("LLMTRAIN_NCCL_WINDOWS");
+  if (is_wanted("LLMTRAIN_PROFILE")) {
     profile_ = std::make_unique<OperationProfile>(streams_);
     kernels_->set_observer(profile_.get());
   }
@@ -138,14 +144,31 @@ Event CudaDevice::do_record(Stream stream) {
   if (mark.id != 0) check_cuda(cudaEventSynchronize(mark.event), "cudaEventSynchronize");
   check_cuda(cudaEventRecord(mark.event, streams_[stream]), "cudaEventRecord");
   mark.id = recorded_;
+  mark.group.clear();
   return {this, recorded_};
 }
 
-void CudaDevice::do_wait(Stream stream, Event event) {
-  if (event.device == nullptr) return;
+Event CudaDevice::mark(Stream stream, const Group& group) {
+  const Event event = do_record(stream);
+  marks_[event.id % mark_count].group = group.name;
+  return event;
+}
+
+const CudaDevice::Mark* CudaDevice::pending(Event event) const {
+  if (event.device == nullptr) return nullptr;
   const Mark& mark = marks_[event.id % mark_count];
-  if (mark.id != event.id) return;  // happened long ago
-  check_cuda(cudaStreamWaitEvent(streams_[stream], mark.event, 0), "cudaStreamWaitEvent");
+  return mark.id == event.id ? &mark : nullptr;
+}
+
+void CudaDevice::follow(Stream stream, Event event) {
+  const Mark* const mark = pending(event);
+  if (mark != nullptr) check_cuda(cudaStreamWaitEvent(streams_[stream], mark->event, 0), "cudaStreamWaitEvent");
+}
+
+void CudaDevice::do_wait(Stream stream, Event event) {
+  const Mark* const mark = pending(event);
+  if (mark == nullptr || mark->group.empty()) return follow(stream, event);
+  wait_times_.wait(streams_[stream], mark->event, mark->group);
 }
 
 // Polled, so that a communicator whose peer has failed ends the wait.
@@ -175,7 +198,16 @@ void* CudaDevice::allocate(std::int64_t bytes, MemorySpace space) {
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 256));
   void* pointer = nullptr;
   const bool pinned = space == MemorySpace::pinned_host;
-  const cudaError_t status = pinned ? cudaHostAlloc(&pointer, size, cudaHostAllocDefault) : cudaMalloc(&pointer, size);
+  if (windows_ && !pinned) {
+    if (ncclMemAlloc(&pointer, size) != ncclSuccess) {
+      cudaGetLastError();  // this error is answered here
+      return nullptr;
+    }
+    window_memory_.push_back(Tensor::dense(pointer, DType::uint8, {static_cast<std::int64_t>(size)}));
+  }
+  const cudaError_t status = pointer != nullptr ? cudaSuccess
+                             : pinned           ? cudaHostAlloc(&pointer, size, cudaHostAllocDefault)
+                                                : cudaMalloc(&pointer, size);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // this error is answered here
     return nullptr;
@@ -193,6 +225,8 @@ void* CudaDevice::allocate(std::int64_t bytes, MemorySpace space) {
 void CudaDevice::release(void* pointer, MemorySpace space) {
   if (space == MemorySpace::pinned_host) {
     cudaFreeHost(pointer);
+  } else if (std::erase_if(window_memory_, [pointer](const Tensor& memory) { return memory.data == pointer; }) > 0) {
+    ncclMemFree(pointer);
   } else {
     cudaFree(pointer);
   }

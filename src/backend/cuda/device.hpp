@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "llmtrain/backend/device.hpp"
 #include "profile.hpp"
 #include "ranges.hpp"
+#include "wait_times.hpp"
 
 namespace llmtrain {
 
@@ -42,12 +44,19 @@ class CudaDevice final : public Device {
   Stream make_stream(const std::string& name) override;
   void* allocate(std::int64_t bytes, MemorySpace space) override;
   void release(void* pointer, MemorySpace space) override;
+  std::map<std::string, double> take_exposed() override { return wait_times_.take(); }
   std::unique_ptr<Communicator> make_communicator(const Group& group, Tensor workspace) override;
 
   // What communicators ask of the device; it is the batch that the observer is told of.
-  Event mark(Stream stream) { return do_record(stream); }
-  void follow(Stream stream, Event event) { do_wait(stream, event); }
+  /// A stream whose kernels get the multiprocessors that come free before those of computing streams, whose kernels wait
+  /// in greater numbers: else a collective that is meant to run beside a product would start when that has ended.
+  Stream make_communication_stream() { return {this, streams_.add(CudaStreams::Priority::high)}; }
+  Event mark(Stream stream, const Group& group);
+  void follow(Stream stream, Event event);
   cudaStream_t native(Stream stream) const { return streams_[stream]; }
+  /// Device memory that communicators may register as windows; empty unless LLMTRAIN_NCCL_WINDOWS=1 in the environment asks
+  /// for them.
+  std::span<const Tensor> window_memory() const { return window_memory_; }
   void attach(NcclCommunicator* communicator) { communicators_.push_back(communicator); }
   void detach(NcclCommunicator* communicator) { std::erase(communicators_, communicator); }
 
@@ -63,7 +72,9 @@ class CudaDevice final : public Device {
   struct Mark {
     cudaEvent_t event = nullptr;
     std::uint64_t id = 0;
+    std::string group;  ///< of the batch that it ends; empty: of no batch
   };
+  const Mark* pending(Event event) const;  ///< null: it happened long ago
   /// Pinned memory through which uploads pass, so that the source is free at once and the copy runs by itself.
   struct Staging {
     void* data = nullptr;
@@ -85,6 +96,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<CudaKernels> kernels_;
   std::vector<Mark> marks_;
   std::uint64_t recorded_ = 0;
+  WaitTimes wait_times_;
   std::array<Staging, 4> staging_;
   std::size_t next_staging_ = 0;
   char* landing_ = nullptr;  ///< pinned memory of downloads
@@ -93,6 +105,8 @@ class CudaDevice final : public Device {
   DeviceRanges ranges_;
   std::unique_ptr<OperationProfile> profile_;  ///< null unless asked for
   std::vector<NcclCommunicator*> communicators_;
+  bool windows_ = false;  ///< device memory comes from NCCL
+  std::vector<Tensor> window_memory_;
 };
 
 }  // namespace llmtrain
