@@ -22,6 +22,8 @@ class CudaKernels final : public Kernels {
   CudaKernels(const CudaStreams& streams, bool deterministic);
   ~CudaKernels() override;
 
+  std::string attention_refusal() const override;
+
  private:
   void do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) override;
   bool fuses_gelu(const Tensor& x, Gelu form) const override;

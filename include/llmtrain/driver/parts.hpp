@@ -45,7 +45,7 @@ class Parts {
   std::int64_t micro_batches() const;  ///< of one data-parallel rank in a step
   Context context() { return {kernels, stream, *scratch, tensor_group()}; }
   /// Memory of the micro-batch that a forward or backward works on.
-  const Batch& batch(const Action& work) const {
+  Batch& batch(const Action& work) {
     return batches[static_cast<std::size_t>(work.chunk)][static_cast<std::size_t>(work.slot)];
   }
   Stage& stage(const Action& work) { return stages[static_cast<std::size_t>(work.chunk)]; }
