@@ -4,7 +4,7 @@
 # ranks that share the GPU, equal runs, the memory checkers, and times of training steps on random tokens. Needs a built tree.
 #
 # usage: perf/gpu_check.sh [BUILD] [OUT]     BUILD: folder with llmtrain and tests/ (build); OUT: for logs (runs/gpu_check)
-# PARTS="tests models torch layouts deterministic steps memcheck" chooses; every part has a time limit and does not stop
+# PARTS="tests models torch layouts deterministic waits steps memcheck" chooses; every part has a time limit and does not stop
 # those after it. ROWS="gpt2-124m ..." chooses among the models of steps. DEVICE=cpu tries the script without a GPU.
 # PYTHON (python3) has numpy and h5py for models, and torch and transformers for torch.
 set -u
@@ -13,7 +13,7 @@ build=$(readlink -f "${1:-build}")
 out=${2:-runs/gpu_check}
 device=${DEVICE:-cuda}
 python=${PYTHON:-python3}
-parts=${PARTS:-tests models torch layouts deterministic steps memcheck}
+parts=${PARTS:-tests models torch layouts deterministic waits steps memcheck}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
@@ -138,6 +138,22 @@ deterministic() {
 a, b = ([json.loads(line) for line in open(path)] for path in sys.argv[1:])
 for line in a + b: line.pop("timing", None)
 print(len(a), "lines"); sys.exit(a != b or len(a) < 12)' "$work/equal.1/metrics.jsonl" "$work/equal.2/metrics.jsonl"
+}
+
+# Steps that neither wait for the whole device nor take memory, and that the check would have seen both.
+waits() {
+  [ "$device" = cpu ] && return
+  small_tokens
+  LLMTRAIN_TEST_DEVICE=$device part waits.control 60 "$build/tests/test_kernels" '--source-file=*/waits.cpp'
+  local name keys
+  for name in plain masks deterministic; do
+    keys=()
+    [ $name = masks ] && keys=(data.document_mask=true)
+    [ $name = deterministic ] && keys=(run.deterministic=true)
+    LLMTRAIN_CHECK_WAITS="$out/waits.$name.txt" part "waits.$name" 60 "$build/llmtrain" "$work/small.yaml" \
+      "run.dir=$work/waits.$name" precision.compute=bf16 "${keys[@]}"
+    sort "$out/waits.$name.txt" | sed 's/^step [0-9]*: //' | uniq -c
+  done
 }
 
 # steps_of ROW MUST MICRO MICRO_BATCHES KEY=VALUE...: times a model on random tokens; PROFILE=1 also by operation

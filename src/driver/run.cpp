@@ -62,6 +62,7 @@ class Run {
         control_(launch.place.world),
         walltime_(deck_.run.max_walltime, first_save_seconds(parts_.plan)),
         saving_(launch, parts_, walltime_, log) {
+    timers_.set_observer(launch.device->ranges());
     for (const ValidSet& set : launch.data.valid) valid_.push_back({set.name, make_loader(launch, set.dataset)});
     if (launch.place.rank == 0 && deck_.output.metrics) metrics_.emplace(folder.metrics(), step_, log);
   }
@@ -233,7 +234,7 @@ int run_training(Launch& launch, Logger& log) {
   const Measured measured = measure(launch.deck, launch.place.topology, launch.place.rank, launch.device->kind());
   const RunFolder folder = prepare_run_folder(launch, checkpoint_bytes(launch));
   if (launch.place.rank == 0) log.attach_file(folder.log(), launch.resumed.has_value());
-  log.info("{}", summary(launch, measured));
+  log.info("{}", summary(launch, measured, product_rates(launch)));
   for (const std::string& warning : launch.warnings) log.warning("{}", warning);
 
   Run run(launch, log, measured.scratch_bytes, folder);

@@ -18,9 +18,19 @@ struct TimerTotal {
   double seconds = 0;
 };
 
+/// Is told where ranges begin and end, as they nest: marks for profilers.
+class RangeObserver {
+ public:
+  virtual ~RangeObserver() = default;
+  virtual void begin(const char* name) = 0;
+  virtual void end() = 0;
+};
+
 /// The totals of this process's ranges. One thread uses it.
 class Timers {
  public:
+  /// Told of every range that is opened from now on; null for nobody. Not owned.
+  void set_observer(RangeObserver* observer) { observer_ = observer; }
   /// All ranges in the order in which they were first opened.
   const std::vector<TimerTotal>& totals() const { return totals_; }
   /// Sets all totals to zero and keeps the names; open ranges count in full when they close.
@@ -39,6 +49,7 @@ class Timers {
   };
   std::vector<TimerTotal> totals_;
   std::vector<Node> nodes_;  ///< beside totals_
+  RangeObserver* observer_ = nullptr;
   int current_ = top;
 };
 

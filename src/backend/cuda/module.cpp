@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Entry points of libllmtrain_cuda.so, found with dlsym: the device, and what the libraries beneath it are.
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
-#include <cudnn.h>
 #include <fmt/format.h>
-#include <nccl.h>
 
 #include <string>
 
 #include "device.hpp"
+#include "software.hpp"
 
 namespace llmtrain {
 namespace {
@@ -27,22 +25,7 @@ std::string describe_devices() {
   return fmt::format("{} device{} ({})", count, count == 1 ? "" : "s", names);
 }
 
-/// The NCCL version that was loaded, as it prints itself: 2.28.3 is 22803.
-std::string describe_nccl() {
-  int version = 0;
-  if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
-
-std::string describe() {
-  int runtime = 0;
-  if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) runtime = 0;
-  const std::size_t cublas = cublasLtGetVersion();
-  const std::size_t cudnn = cudnnGetVersion();
-  return fmt::format("CUDA {}.{}, cuBLASLt {}.{}.{}, cuDNN {}.{}.{}, NCCL {}; {}", runtime / 1000, runtime % 1000 / 10,
-                     cublas / 10000, cublas / 100 % 100, cublas % 100, cudnn / 10000, cudnn / 100 % 100, cudnn % 100,
-                     describe_nccl(), describe_devices());
-}
+std::string describe() { return fmt::format("{}; {}", describe_software(cuda_software()), describe_devices()); }
 
 }  // namespace
 }  // namespace llmtrain
