@@ -4,7 +4,7 @@
 # ranks that share the GPU, equal runs, the memory checkers, and times of training steps on random tokens. Needs a built tree.
 #
 # usage: perf/gpu_check.sh [BUILD] [OUT]     BUILD: folder with llmtrain and tests/ (build); OUT: for logs (runs/gpu_check)
-# PARTS="tests models torch layouts deterministic steps memcheck" chooses; every part has a time limit and does not stop
+# PARTS="tests models torch layouts deterministic masks steps memcheck" chooses; every part has a time limit and does not stop
 # those after it. ROWS="gpt2-124m ..." chooses among the models of steps. DEVICE=cpu tries the script without a GPU.
 # PYTHON (python3) has numpy and h5py for models, and torch and transformers for torch.
 set -u
@@ -13,13 +13,14 @@ build=$(readlink -f "${1:-build}")
 out=${2:-runs/gpu_check}
 device=${DEVICE:-cuda}
 python=${PYTHON:-python3}
-parts=${PARTS:-tests models torch layouts deterministic steps memcheck}
+parts=${PARTS:-tests models torch layouts deterministic masks steps memcheck}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-8} PYTHONDONTWRITEBYTECODE=1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
 verdicts=()
+plain=  # the warning that attention runs in plain kernels: times of such steps say nothing
 
 # part NAME SECONDS COMMAND...: runs it with a limit, keeps its output, notes its exit code and time
 part() {
@@ -33,8 +34,8 @@ part() {
 }
 
 tests() {
-  LLMTRAIN_TEST_DEVICE=$device part kernels.back_ends 100 "$build/tests/test_kernels" '--source-file=*/back_ends.cpp' -d
-  LLMTRAIN_TEST_DEVICE=$device part kernels 200 "$build/tests/test_kernels" '--source-file-exclude=*/back_ends.cpp' -d
+  LLMTRAIN_TEST_DEVICE=$device part kernels.back_ends 100 "$build/tests/test_kernels" '--source-file=*back_ends.cpp' -d
+  LLMTRAIN_TEST_DEVICE=$device part kernels 200 "$build/tests/test_kernels" '--source-file-exclude=*back_ends.cpp' -d
   grep -hE 'warning|ERROR|expected|logged|test cases|assertions' "$out"/kernels*.log | head -80
 }
 
@@ -57,7 +58,7 @@ checker() {
   local file begin=$SECONDS
   : >"$out/sanitizer.$1.txt"
   for file in swiglu rms_norm layer_norm embedding cross_entropy rope gelu elementwise dropout init_normal bf16_gradients \
-    optimizer attention gemm; do
+    optimizer attention gemm attention_back_ends; do
     ((SECONDS - begin < 200)) || { echo "$file and later: not run" >>"$out/sanitizer.$1.txt" && break; }
     LLMTRAIN_TEST_DEVICE=cuda LLMTRAIN_TUNE_GEMM=0 timeout -k 5 60 compute-sanitizer --tool "$1" --error-exitcode 9 \
       "$build/tests/test_kernels" "--source-file=*/$file.cpp" >"$out/sanitizer.$1.$file.log" 2>&1
@@ -143,7 +144,7 @@ print(len(a), "lines"); sys.exit(a != b or len(a) < 12)' "$work/equal.1/metrics.
 steps_of() {
   local name=$1 must=$2 micro=$3 micro_batches=$4 batch=$(($3 * $4))
   shift 4
-  [[ " ${ROWS:-$name} " == *" $name "* ]] || return
+  [[ " ${ROWS:-$name} " == *" $name "* && -z $plain ]] || return
   if [ "$device" = cpu ]; then  # as the row says, but the sizes
     local given keys=()
     for given; do [[ $given =~ ^model\.(seq_len|layers) ]] || keys+=("$given"); done
@@ -157,24 +158,48 @@ steps_of() {
     echo "| $name | $micro x $micro_batches | failed: $(tail -n 1 "$out/steps.$name.log") |" | tee -a "$out/steps.md"
   fi
   grep -hE 'warning' "$out/steps.$name.log" | head -5
+  plain=$(grep -m 1 'attention runs in plain kernels' "$out/steps.$name.log")
+  [ -z "$plain" ] || { echo "| all later rows | | stopped: attention runs in plain kernels |" | tee -a "$out/steps.md"; return; }
   [ -n "${PROFILE:-}" ] || return
   LLMTRAIN_PROFILE=1 part "profile.$name" 60 "$build/llmtrain" "$work/random.yaml" "run.dir=$work/$name.profile" \
     "schedule.micro_batch=$micro" "schedule.global_batch=$batch" "$@" run.steps=6
   sed -n '/device time/,$p' "$out/profile.$name.log" | head -40
 }
 
+# Document masks: the kernels, a model on GPU and CPU, and what attention and steps take with documents of 700 tokens.
+masks() {
+  LLMTRAIN_TEST_DEVICE=$device part masks.kernels 100 "$build/tests/test_kernels" '--source-file=*attention*' -d
+  grep -hE 'warning|WARNING|ERROR|expected|values:|logged|test cases|assertions' "$out/masks.kernels.log" | head -60
+  python3 perf/random_tokens.py "$work/documents" --vocab 257 --tokens 200000 --document 90 --chain
+  local name where precision key
+  for name in fp32.cpu bf16.cpu "bf16.$device"; do
+    precision=${name%.*} where=${name#*.}
+    part "masks.$name" 60 "$build/llmtrain" verify "$work/small.yaml" model.seq_len=256 model.kv_heads=2 \
+      "data.train=[$work/documents]" data.document_mask=true "run.device=$where" "precision.compute=$precision" \
+      --steps 10 --dump "$work/masks.$name.h5"
+    grep -h warning "$out/masks.$name.log"
+  done
+  part masks.compare 60 "$python" tests/golden/compare_dumps.py bf16 "$work/masks.fp32.cpu.h5" "$work/masks.bf16.cpu.h5" \
+    "$work/masks.bf16.$device.h5"
+  cat "$out/masks.compare.log"
+  [ "$device" = cpu ] && return
+  python3 perf/random_tokens.py "$work/pages" --vocab 50257 --tokens 2000000 --document 700
+  for key in data.document_mask=false data.document_mask=true; do
+    name=${key#*=}
+    part "masks.speed.$name" 60 "$build/perf/kernel_speed" --models llama3.2-1b,qwen2.5-1.5b --only attention "$key"
+    grep -h attention "$out/masks.speed.$name.log"
+    part "masks.steps.$name" 75 "$build/llmtrain" "$work/random.yaml" "run.dir=$work/masks.steps" run.steps=12 \
+      schedule.micro_batch=2 schedule.global_batch=8 model.seq_len=8192 model.preset=llama3.2-1b \
+      "data.train=[$work/pages]" "$key"
+    grep -h warning "$out/masks.steps.$name.log"
+    python3 perf/steps.py "$work/masks.steps/metrics.jsonl" --must 57500 llama3.2-1b "$key"
+  done
+}
+
 # The last number is of micro-batches, so that 23 steps take at most about 40 s.
 steps() {
   small_tokens
   [ "$device" = cpu ] || python3 perf/random_tokens.py "$work/random" --vocab 50257 --tokens 8000000
-  cat >"$work/random.yaml" <<YAML
-run: {name: random, device: $device, steps: 23, overwrite: true}
-model: {preset: gpt2-124m}
-precision: {compute: bf16}
-optimizer: {lr: 1e-4, warmup_steps: 2}
-data: {train: [$work/random], tokenizer: bytes, eval_every: 0, split: "100,0,0"}
-checkpoint: {every: 0}
-YAML
   local low="precision.gradients=bf16 precision.moments=bf16" short=model.seq_len=1024 long=model.seq_len=8192
   printf '| model | micro-batch | tok/s | must | of it | MFU, %% | steps | timing, medians |\n|---|---|--:|--:|--:|--:|--:|---|\n' |
     tee "$out/steps.md"
@@ -199,6 +224,14 @@ model: {family: llama, layers: 4, hidden: 256, heads: 4, kv_heads: 4, head_dim: 
 schedule: {micro_batch: 1, global_batch: 8}
 optimizer: {lr: 1e-3, warmup_steps: 2}
 data: {train: [$work/small], tokenizer: bytes, eval_every: 0, split: "100,0,0"}
+checkpoint: {every: 0}
+YAML
+cat >"$work/random.yaml" <<YAML
+run: {name: random, device: $device, steps: 23, overwrite: true}
+model: {preset: gpt2-124m}
+precision: {compute: bf16}
+optimizer: {lr: 1e-4, warmup_steps: 2}
+data: {train: [$work/random], tokenizer: bytes, eval_every: 0, split: "100,0,0"}
 checkpoint: {every: 0}
 YAML
 [ "$device" = cpu ] || nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv | tee "$out/gpu.txt"

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# The CUDA module: where nvcc, cuBLASLt, cuDNN and NCCL are all found, adds llmtrain_cuda (libllmtrain_cuda.so beside the
-# program); where one is missing, says which and goes on, or stops with LLMTRAIN_CUDA=ON.
+# The CUDA module: where nvcc, cuBLASLt, cuDNN with its C++ frontend and NCCL are all found, adds llmtrain_cuda
+# (libllmtrain_cuda.so beside the program); where one is missing, says which and goes on, or stops with LLMTRAIN_CUDA=ON.
 set(LLMTRAIN_HAVE_CUDA OFF)
 set(LLMTRAIN_CUDA_VERSION "none")
 if(NOT LLMTRAIN_CUDA MATCHES "^(AUTO|ON|OFF|TRUE|FALSE|YES|NO|1|0)$")
   message(FATAL_ERROR "LLMTRAIN_CUDA is '${LLMTRAIN_CUDA}'; use AUTO, ON or OFF")
+endif()
+if(NOT LLMTRAIN_CUDNN MATCHES "^(AUTO|ON|OFF|TRUE|FALSE|YES|NO|1|0)$")
+  message(FATAL_ERROR "LLMTRAIN_CUDNN is '${LLMTRAIN_CUDNN}'; use ON, AUTO or OFF")
 endif()
 if(NOT LLMTRAIN_CUDA STREQUAL "AUTO" AND NOT LLMTRAIN_CUDA)
   message(STATUS "CUDA module: off (LLMTRAIN_CUDA)")
@@ -42,6 +45,19 @@ else()
   list(APPEND cuda_missing nvcc)
 endif()
 
+# cuDNN's C++ frontend is headers only: of a distribution, or of NVIDIA's wheel in site-packages (also of this environment).
+# Attention without it takes many times as long, so that has to be asked for.
+find_package(Python3 QUIET COMPONENTS Interpreter)
+find_path(LLMTRAIN_INC_cudnn_frontend cudnn_frontend.h HINTS ${cuda_hints} ${Python3_SITELIB} ${Python3_SITEARCH}
+  PATH_SUFFIXES include)
+set(cudnn_frontend OFF)
+if(LLMTRAIN_CUDNN AND LLMTRAIN_INC_cudnn_frontend)
+  set(cudnn_frontend ON)
+elseif(LLMTRAIN_CUDNN AND NOT LLMTRAIN_CUDNN STREQUAL "AUTO")
+  list(APPEND cuda_missing "cudnn_frontend.h (pip install nvidia-cudnn-frontend, or \
+-DLLMTRAIN_INC_cudnn_frontend=FOLDER, or -DLLMTRAIN_CUDNN=OFF for a module whose attention is many times slower)")
+endif()
+
 if(cuda_missing)
   list(JOIN cuda_missing ", " cuda_missing)
   if(LLMTRAIN_CUDA STREQUAL "AUTO")
@@ -49,15 +65,6 @@ if(cuda_missing)
     return()
   endif()
   message(FATAL_ERROR "LLMTRAIN_CUDA is ON, but not found: ${cuda_missing}; install them, or use LLMTRAIN_CUDA=AUTO")
-endif()
-
-# cuDNN's C++ frontend is headers only: of a distribution, or of NVIDIA's wheel in site-packages (also of this environment).
-find_package(Python3 QUIET COMPONENTS Interpreter)
-find_path(LLMTRAIN_INC_cudnn_frontend cudnn_frontend.h HINTS ${cuda_hints} ${Python3_SITELIB} ${Python3_SITEARCH}
-  PATH_SUFFIXES include)
-if(NOT LLMTRAIN_INC_cudnn_frontend)
-  message(WARNING "CUDA module: cudnn_frontend.h is not found, so attention will run in slow plain kernels: "
-    "pip install nvidia-cudnn-frontend, or -DLLMTRAIN_INC_cudnn_frontend=FOLDER")
 endif()
 
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
@@ -74,7 +81,7 @@ add_library(llmtrain_cuda MODULE ${CUDA_SOURCES})
 target_include_directories(llmtrain_cuda PRIVATE ${PROJECT_SOURCE_DIR}/kernels)
 target_include_directories(llmtrain_cuda SYSTEM PRIVATE
   ${LLMTRAIN_INC_cudart} ${LLMTRAIN_INC_cublasLt} ${LLMTRAIN_INC_cudnn} ${LLMTRAIN_INC_nccl})
-if(LLMTRAIN_INC_cudnn_frontend)
+if(cudnn_frontend)
   target_include_directories(llmtrain_cuda SYSTEM PRIVATE ${LLMTRAIN_INC_cudnn_frontend})
   target_compile_definitions(llmtrain_cuda PRIVATE LLMTRAIN_CUDNN_FRONTEND)
 endif()
@@ -91,4 +98,8 @@ if(LLMTRAIN_WERROR)
 endif()
 target_compile_options(llmtrain_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_flags}>")
 set_target_properties(llmtrain_cuda PROPERTIES CUDA_STANDARD_REQUIRED OFF LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+if(NOT cudnn_frontend)
+  message(WARNING "CUDA module: attention runs in plain kernels, many times slower than cuDNN (LLMTRAIN_CUDNN is "
+    "${LLMTRAIN_CUDNN})")
+endif()
 message(STATUS "CUDA module: CUDA ${LLMTRAIN_CUDA_VERSION}, for ${CMAKE_CUDA_ARCHITECTURES}")
