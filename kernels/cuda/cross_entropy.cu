@@ -56,10 +56,17 @@ __global__ void __launch_bounds__(row_threads) stats_of_row(const StatsCall<T> c
   using S = StatsType<T>;
   const std::int64_t t = blockIdx.x;
   SoftmaxSums<S> sums;
+  constexpr int step = row_threads * width;
   const std::int64_t packed = call.vocab.valid / width * width;
-  for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * width; c < packed; c += row_threads * width) {
-    sums.add(call.logits.template values<width>(t, c));
+  std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * width;
+  for (; c + (packs_ahead - 1) * step < packed; c += packs_ahead * step) {
+    Pack<T, width> packs[packs_ahead];
+#pragma unroll
+    for (int p = 0; p < packs_ahead; ++p) packs[p] = load_pack<width>(call.logits.at(t, c + p * step));
+#pragma unroll
+    for (int p = 0; p < packs_ahead; ++p) sums.add(widen(packs[p]));
   }
+  for (; c < packed; c += step) sums.add(call.logits.template values<width>(t, c));
   if (packed + threadIdx.x < call.vocab.valid) sums.add(call.logits.template values<1>(t, packed + threadIdx.x));
 #pragma unroll
   for (int offset = warp / 2; offset > 0; offset /= 2) {

@@ -4,8 +4,12 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <cstring>
+
 #include "cuda/attention.hpp"
 #include "cuda/gemm.hpp"
+#include "cuda/gemm_tuner.hpp"
 #include "llmtrain/backend/workspace.hpp"
 
 namespace llmtrain {
@@ -13,9 +17,15 @@ namespace llmtrain {
 CudaKernels::CudaKernels(const CudaStreams& streams, bool deterministic)
     : streams_(streams),
       gemm_(std::make_unique<CudaGemm>(deterministic)),
+      tuner_(std::make_unique<CudaGemmTuner>(*this, *gemm_, streams)),
       attention_(std::make_unique<CudnnAttention>(deterministic)) {}
 
 CudaKernels::~CudaKernels() = default;
+
+GemmTuner* CudaKernels::gemm_tuner() {
+  const char* setting = std::getenv("LLMTRAIN_TUNE_GEMM");
+  return setting != nullptr && std::strcmp(setting, "0") == 0 ? nullptr : tuner_.get();
+}
 
 void* CudaKernels::partial_sums(std::int64_t bytes) const {
   const std::int64_t libraries = workspace().bytes() - cuda_partial_sums_bytes;
@@ -37,7 +47,7 @@ void CudaKernels::do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b,
     if (write == Write::overwrite) do_fill(s, d, 0);
   } else {
     const Tensor fused = d.dtype == DType::fp64 ? Tensor{} : bias;  // cuBLASLt has no fp64 epilogues
-    gemm_->run({streams_[s], form, d, a, b, write, fused, library_workspace(), Epilogue::none, {}});
+    gemm_->run(streams_[s], form, {d, a, b, fused, library_workspace(), write});
     if (fused) return;
   }
   if (bias) do_bias_add(s, d, d, bias);
@@ -47,13 +57,13 @@ bool CudaKernels::fuses_gelu(const Tensor& x, Gelu form) const { return is_gelu_
 
 void CudaKernels::do_gemm_gelu_forward(Stream s, Tensor out, Tensor x, Tensor a, Tensor b, Tensor bias) {
   if (out.numel() == 0) return;
-  gemm_->run({streams_[s], GemmForm::nt, out, a, b, Write::overwrite, bias, library_workspace(), Epilogue::gelu, x});
+  gemm_->run(streams_[s], GemmForm::nt, {out, a, b, bias, library_workspace(), Write::overwrite, x}, Epilogue::gelu);
 }
 
 void CudaKernels::do_gemm_gelu_backward(Stream s, Tensor d_x, Tensor d_y, Tensor b, Tensor x) {
   if (d_x.numel() == 0) return;
-  gemm_->run(
-      {streams_[s], GemmForm::nn, d_x, d_y, b, Write::overwrite, {}, library_workspace(), Epilogue::gelu_gradient, x});
+  gemm_->run(streams_[s], GemmForm::nn, {d_x, d_y, b, {}, library_workspace(), Write::overwrite, x},
+             Epilogue::gelu_gradient);
 }
 
 std::string CudaKernels::attention_refusal() const { return attention_->refusal(); }

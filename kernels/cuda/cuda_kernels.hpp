@@ -11,6 +11,7 @@
 namespace llmtrain {
 
 class CudaGemm;
+class CudaGemmTuner;
 class CudnnAttention;
 
 /// Data are bf16, fp32 or fp64, computed in their stats dtype. Sums are made in an order that depends on sizes only, but
@@ -22,6 +23,8 @@ class CudaKernels final : public Kernels {
   CudaKernels(const CudaStreams& streams, bool deterministic);
   ~CudaKernels() override;
 
+  GemmTuner* gemm_tuner() override;  ///< none with LLMTRAIN_TUNE_GEMM=0 in the environment
+  Tensor library_workspace() const;  ///< the workspace without the part for sums of blocks
   std::string attention_refusal() const override;
 
  private:
@@ -72,11 +75,11 @@ class CudaKernels final : public Kernels {
                 const AdamWOptions& options) override;
 
   void* partial_sums(std::int64_t bytes) const;  ///< the workspace's part for sums of blocks, at least `bytes` long
-  Tensor library_workspace() const;              ///< the rest of it
   void warn_of_plain_attention(const AttentionShape& shape);
 
   const CudaStreams& streams_;
   std::unique_ptr<CudaGemm> gemm_;
+  std::unique_ptr<CudaGemmTuner> tuner_;
   std::unique_ptr<CudnnAttention> attention_;
   bool warned_ = false;
 };

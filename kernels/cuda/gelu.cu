@@ -74,6 +74,7 @@ __global__ void __launch_bounds__(block_threads)
   const std::int64_t begin = rows * blockIdx.y / gridDim.y, end = rows * (blockIdx.y + 1) / gridDim.y;
   Values<S, width> sum{};
   if (c < cols) {
+#pragma unroll 4
     for (std::int64_t r = begin + threadIdx.y; r < end; r += row_lanes) {
       const auto term = d_out.template values<width>(r, c);
 #pragma unroll
@@ -137,7 +138,7 @@ void CudaKernels::do_bias_gradient(Stream s, Tensor d_bias, Tensor d_out, Write 
       column_sums<T, 1><<<blocks, threads, 0, streams_[s]>>>(partials, Matrix<T>(d_out), rows, cols);
     }
     check_launch("bias_gradient");
-    add_partial_sums(streams_[s], d_bias, partials, cols, y, write);
+    add_partial_sums(streams_[s], {d_bias}, partials, y, write);
   });
 }
 

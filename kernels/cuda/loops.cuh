@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 
 #include "common/dispatch.hpp"
 #include "cuda/streams.hpp"
@@ -15,6 +16,7 @@ namespace llmtrain {
 
 inline constexpr int warp = 32;
 inline constexpr int block_threads = 256;
+inline constexpr int packs_ahead = 4;  ///< that a thread has on their way at a time where it reads many in turn
 inline constexpr unsigned all_lanes = 0xffffffffu;
 
 /// Elements of type T in one 16-byte access.
@@ -45,8 +47,17 @@ struct Values {
 template <class T, int width>
 __device__ __forceinline__ Values<StatsType<T>, width> widen(const Pack<T, width>& pack) {
   Values<StatsType<T>, width> values;
+  if constexpr (std::is_same_v<T, Bf16> && width % 2 == 0) {  // a word at a time: one instruction an element
+    const auto words = bits_as<Pack<std::uint32_t, width / 2>>(pack);
 #pragma unroll
-  for (int i = 0; i < width; ++i) values.at[i] = load(pack.at[i]);
+    for (int i = 0; i < width / 2; ++i) {
+      values.at[2 * i] = bits_as<float>(words.at[i] << 16);
+      values.at[2 * i + 1] = bits_as<float>(words.at[i] & 0xffff0000u);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < width; ++i) values.at[i] = load(pack.at[i]);
+  }
   return values;
 }
 
@@ -155,23 +166,43 @@ __device__ __forceinline__ S warp_sum(S value) {
   return value;
 }
 
-/// Sum over the `group` threads around this one (threads of a block are grouped in order), the same in all of them.
-/// Every thread of the block must come here; `shared` holds an element a warp and is free again on the next call.
-template <int group, class S>
-__device__ __forceinline__ S group_sum(S value, S* shared) {
-  value = warp_sum(value);
+/// Waits for the `group` threads around this one alone (threads of a block are grouped in order, at most 15 groups).
+template <int group>
+__device__ __forceinline__ void group_wait() {
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + static_cast<int>(threadIdx.x) / group), "n"(group) : "memory");
+}
+
+/// Replaces each of the values by its sum over the `group` threads around this one, the same in all of them. Every thread
+/// of the group must come here; `shared` holds `count` elements a warp of the block and is free again on the next call.
+template <int group, int count, class S>
+__device__ __forceinline__ void group_sums(S (&values)[count], S* shared) {
+#pragma unroll
+  for (S& value : values) value = warp_sum(value);
   if constexpr (group > warp) {
     constexpr int warps = group / warp;
     const int mine = static_cast<int>(threadIdx.x) / warp;
-    __syncthreads();
-    if (threadIdx.x % warp == 0) shared[mine] = value;
-    __syncthreads();
-    const int first = mine / warps * warps;
-    value = shared[first];
+    group_wait<group>();
+    if (threadIdx.x % warp == 0) {
 #pragma unroll
-    for (int w = 1; w < warps; ++w) value += shared[first + w];
+      for (int i = 0; i < count; ++i) shared[mine * count + i] = values[i];
+    }
+    group_wait<group>();
+    const S* const first = shared + mine / warps * warps * count;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      values[i] = first[i];
+#pragma unroll
+      for (int w = 1; w < warps; ++w) values[i] += first[w * count + i];
+    }
   }
-  return value;
+}
+
+/// The sum of one value.
+template <int group, class S>
+__device__ __forceinline__ S group_sum(S value, S* shared) {
+  S values[1] = {value};
+  group_sums<group>(values, shared);
+  return values[0];
 }
 
 }  // namespace llmtrain

@@ -18,15 +18,24 @@ constexpr int sum_threads = 512;
 template <class T, int width>
 __global__ void __launch_bounds__(sum_threads) squares_of_blocks(double* partials, const T* x, std::int64_t n) {
   double sum = 0;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * sum_threads * width;
-  for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * sum_threads + threadIdx.x) * width; i < n; i += step) {
-    const auto values = widen(load_pack<width>(x + i));
+  const auto add = [&sum](const Pack<T, width>& pack) {
+    const auto values = widen(pack);
 #pragma unroll
     for (int k = 0; k < width; ++k) {
       const auto value = static_cast<double>(values.at[k]);
       sum = std::fma(value, value, sum);
     }
+  };
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * sum_threads * width;
+  std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * sum_threads + threadIdx.x) * width;
+  for (; i + (packs_ahead - 1) * step < n; i += packs_ahead * step) {
+    Pack<T, width> packs[packs_ahead];
+#pragma unroll
+    for (int p = 0; p < packs_ahead; ++p) packs[p] = load_pack<width>(x + i + p * step);
+#pragma unroll
+    for (int p = 0; p < packs_ahead; ++p) add(packs[p]);
   }
+  for (; i < n; i += step) add(load_pack<width>(x + i));
   __shared__ double shared[sum_threads / warp];
   sum = group_sum<sum_threads>(sum, shared);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
@@ -97,7 +106,7 @@ void CudaKernels::do_sum_squares(Stream s, Tensor totals, Tensor x) {
   if (n == 0) return;
   dispatch("sum_squares", x.dtype, [&]<class T>(T) {
     const bool packed = is_packed({x.reshaped({1, n})}, full_width<T>);
-    const std::int64_t a_block = static_cast<std::int64_t>(sum_threads) * full_width<T> * 4;
+    const std::int64_t a_block = static_cast<std::int64_t>(sum_threads) * full_width<T> * packs_ahead;
     const int blocks = static_cast<int>(std::min<std::int64_t>((n + a_block - 1) / a_block, 1024));
     auto* const partials = static_cast<double*>(partial_sums(blocks * static_cast<std::int64_t>(sizeof(double))));
     const auto run = packed ? squares_of_blocks<T, full_width<T>> : squares_of_blocks<T, 1>;

@@ -6,37 +6,49 @@
 
 namespace llmtrain {
 
-/// total [cols] (+)= the sum of `blocks` partial sums, block b at partials + b * step. Each of the segments of blocks is
-/// added in order, then the segments in order, and the whole rounded once.
-template <class G, class S>
-__global__ void __launch_bounds__(block_threads)
-    partial_sums_kernel(G* total, const S* partials, std::int64_t step, std::int64_t blocks, std::int64_t cols,
-                        bool accumulate) {
-  constexpr int segments = block_threads / warp;
-  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * warp + threadIdx.x;
-  const std::int64_t begin = blocks * threadIdx.y / segments, end = blocks * (threadIdx.y + 1) / segments;
+/// totals[i] [cols] (+)= the sum over b of partials[b, i], i being blockIdx.y. Each of the segments of blocks is added in
+/// order, then the segments as warp_sum does, and the whole rounded once.
+template <class G1, class G2, class S>
+__global__ void __launch_bounds__(warp* warp)
+    partial_sums_kernel(G1* first_total, G2* second_total, const S* partials, int blocks, int cols, bool accumulate) {
+  constexpr int segments = warp;
+  const int x = static_cast<int>(threadIdx.x), y = static_cast<int>(threadIdx.y);
+  const int first_column = static_cast<int>(blockIdx.x) * warp, c = first_column + x;
+  const int begin = blocks * y / segments, end = blocks * (y + 1) / segments;
   S sum{0};
   if (c < cols) {
+    const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * cols;
+    const S* const column = partials + static_cast<std::int64_t>(blockIdx.y) * cols + c;
 #pragma unroll 8
-    for (std::int64_t b = begin; b < end; ++b) sum += partials[b * step + c];
+    for (int b = begin; b < end; ++b) sum += column[b * step];
   }
-  __shared__ S sums[segments][warp];
-  sums[threadIdx.y][threadIdx.x] = sum;
+  __shared__ S sums[segments][warp + 1];
+  sums[y][x] = sum;
   __syncthreads();
-  if (threadIdx.y != 0 || c >= cols) return;
-  for (int segment = 1; segment < segments; ++segment) sum += sums[segment][threadIdx.x];
-  store(total[c], accumulate ? load(total[c]) + sum : sum);
+  sum = warp_sum(sums[x][y]);  // a warp a column
+  const int column = first_column + y;
+  if (x != 0 || column >= cols) return;
+  const auto add_to = [&](auto& total) { store(total, accumulate ? load(total) + sum : sum); };
+  if (blockIdx.y == 0) {
+    add_to(first_total[column]);
+  } else {
+    add_to(second_total[column]);
+  }
 }
 
+/// totals (one or two [cols]) (+)= the sums over blocks of partials [blocks, totals, cols].
 template <class S>
-void add_partial_sums(cudaStream_t stream, const Tensor& total, const S* partials, std::int64_t step,
-                      std::int64_t blocks, Write write) {
-  const std::int64_t cols = total.numel();
+void add_partial_sums(cudaStream_t stream, std::initializer_list<Tensor> totals, const S* partials, std::int64_t blocks,
+                      Write write) {
+  const Tensor &first = *totals.begin(), &second = *(totals.end() - 1);
+  const auto cols = static_cast<int>(first.numel());
   if (cols == 0) return;
-  dispatch_stored<S>("gradients of a vector", total.dtype, [&]<class G>(G) {
-    const auto grid = static_cast<unsigned>((cols + warp - 1) / warp);
-    partial_sums_kernel<<<grid, dim3(warp, block_threads / warp), 0, stream>>>(total.ptr<G>(), partials, step, blocks,
-                                                                               cols, write == Write::accumulate);
+  const dim3 grid(static_cast<unsigned>((cols + warp - 1) / warp), static_cast<unsigned>(totals.size()));
+  dispatch_stored<S>("gradients of a vector", first.dtype, [&]<class G1>(G1) {
+    dispatch_stored<S>("gradients of a vector", second.dtype, [&]<class G2>(G2) {
+      partial_sums_kernel<<<grid, dim3(warp, warp), 0, stream>>>(
+          first.ptr<G1>(), second.ptr<G2>(), partials, static_cast<int>(blocks), cols, write == Write::accumulate);
+    });
   });
   check_launch("partial sums");
 }

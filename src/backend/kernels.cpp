@@ -24,8 +24,6 @@ void Kernels::note(const char* name, Stream s, std::initializer_list<Tensor> wri
       {name, s, std::span<const Tensor>(begin, middle), std::span<const Tensor>(middle, end), flops, form});
 }
 
-namespace {
-
 const char* name_of(GemmForm form) {
   switch (form) {
     case GemmForm::nn: return "nn";
@@ -38,6 +36,8 @@ const char* name_of(GemmForm form) {
 double product_flops(std::int64_t m, std::int64_t n, std::int64_t k) {
   return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
 }
+
+namespace {
 
 bool divides(std::int64_t divisor, std::int64_t n) { return divisor > 0 && n % divisor == 0; }
 

@@ -225,6 +225,16 @@ std::unique_ptr<Communicator> Parts::communicator(const std::string& name, std::
   return device.make_communicator(group, workspace ? arena[workspace] : Tensor{});
 }
 
+Tensor Parts::largest_free() const {
+  Tensor largest = requests_.scratch ? arena[requests_.scratch] : Tensor{};
+  for (const Segment segment :
+       {Segment::activations, Segment::master, Segment::moments, Segment::grads, Segment::comm}) {
+    const Tensor whole = arena.whole(segment);
+    if (!largest || whole.bytes() > largest.bytes()) largest = whole;
+  }
+  return largest;
+}
+
 TensorGroup Parts::tensor_group() const {
   TensorGroup group = tensor_place(deck, place);
   group.communicator = tensor.get();

@@ -10,12 +10,14 @@
 #include "llmtrain/base/inject.hpp"
 #include "llmtrain/base/process_clock.hpp"
 #include "llmtrain/base/signals.hpp"
+#include "llmtrain/base/text.hpp"
 #include "llmtrain/data/loader.hpp"
 #include "llmtrain/driver/control.hpp"
 #include "llmtrain/driver/run_folder.hpp"
 #include "llmtrain/driver/saving.hpp"
 #include "llmtrain/driver/state.hpp"
 #include "llmtrain/driver/trainer.hpp"
+#include "llmtrain/driver/tuning.hpp"
 #include "llmtrain/metrics/flops.hpp"
 #include "llmtrain/metrics/metrics_writer.hpp"
 #include "llmtrain/metrics/process_memory.hpp"
@@ -45,6 +47,21 @@ std::int64_t checkpoint_bytes(const Launch& launch) {
   return count_parameters(launch.deck.model).total * state_bytes_of_element(store_types(launch.deck.precision));
 }
 
+/// Seconds of start-up by part: "4.2 s: launch 2.1, plan 0.3, ...".
+class StartTimes {
+ public:
+  void passed(const char* part) {
+    const double now = process_seconds();
+    parts_ += fmt::format("{}{} {:.1f}", parts_.empty() ? "" : ", ", part, now - last_);
+    last_ = now;
+  }
+  std::string text() const { return fmt::format("{:.1f} s: {}", last_, parts_); }
+
+ private:
+  std::string parts_;
+  double last_ = 0;
+};
+
 class Run {
  public:
   Run(Launch& launch, Logger& log, std::int64_t scratch_bytes, const RunFolder& folder)
@@ -65,6 +82,25 @@ class Run {
     timers_.set_observer(launch.device->ranges());
     for (const ValidSet& set : launch.data.valid) valid_.push_back({set.name, make_loader(launch, set.dataset)});
     if (launch.place.rank == 0 && deck_.output.metrics) metrics_.emplace(folder.metrics(), step_, log);
+  }
+
+  /// Before memory holds what must stay.
+  void choose_products(const TraceRecorder& step, const RunFolder& folder) {
+    const Tensor memory = parts_.largest_free();
+    const ProductTuning rank{parts_.kernels.gemm_tuner(), step.products(), parts_.stream, memory};
+    const ChosenProducts chosen = llmtrain::choose_products(
+        rank, launch_.place.world,
+        {choice_cache(), deck_.run.deterministic ? folder.products() : "", launch_.resumed.has_value()});
+    if (!chosen.warning.empty()) log_.warning("{}", chosen.warning);
+    if (chosen.products == 0) return;
+    if (chosen.tuned > 0) parts_.kernels.fill(parts_.stream, memory, 0);  // as the arena gave it
+    std::string rate;
+    if (chosen.flops_a_second > 0) rate = "; measured over those of a step: " + si(chosen.flops_a_second, "FLOP/s");
+    if (!rate.empty() && light_.peak > 0) {
+      rate += fmt::format(", {:.1f}% of the peak", 100 * chosen.flops_a_second / light_.peak);
+    }
+    log_.info("  products {} matrix products, {} tuned in {:.1f} s{}", chosen.products, chosen.tuned, chosen.seconds,
+              rate);
   }
 
   void initial_state() {
@@ -230,15 +266,23 @@ class Run {
 }  // namespace
 
 int run_training(Launch& launch, Logger& log) {
+  StartTimes times;
+  times.passed("launch");
   // Plan, with nothing allocated, and say what will happen.
   const Measured measured = measure(launch.deck, launch.place.topology, launch.place.rank, launch.device->kind());
   const RunFolder folder = prepare_run_folder(launch, checkpoint_bytes(launch));
   if (launch.place.rank == 0) log.attach_file(folder.log(), launch.resumed.has_value());
-  log.info("{}", summary(launch, measured, product_rates(launch)));
+  log.info("{}", summary(launch, measured));
   for (const std::string& warning : launch.warnings) log.warning("{}", warning);
 
+  times.passed("plan");
   Run run(launch, log, measured.scratch_bytes, folder);
+  times.passed("memory and groups");
+  run.choose_products(measured.trace, folder);
+  times.passed("products");
   run.initial_state();
+  times.passed("state");
+  log.info("  start    {}", times.text());
   const int code = run.loop();
   run.closing();
   return code;

@@ -34,7 +34,7 @@ bool is_same_run(const RunFolder& folder, const Deck& deck) {
 
 /// Removes what an earlier run wrote; files of other names stay.
 void empty(const RunFolder& folder, const Deck& deck) {
-  for (const std::string& file : {folder.deck(), folder.metrics(), folder.log()}) fs::remove(file);
+  for (const std::string& file : {folder.deck(), folder.metrics(), folder.log(), folder.products()}) fs::remove(file);
   const fs::path checkpoints = deck.checkpoint.dir;
   if (!fs::exists(checkpoints)) return;
   for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints)) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "llmtrain/base/agree.hpp"
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/driver/launch.hpp"
 #include "llmtrain/driver/micro_batches.hpp"
@@ -49,16 +48,7 @@ std::string placement_lines(const Launch& launch) {
 
 }  // namespace
 
-ProductRates product_rates(const Launch& launch) {
-  constexpr int repeats = 5;
-  if (launch.device->kind() == DeviceKind::cpu || launch.deck.run.share_gpu) return {};
-  const MpiComm& world = launch.place.world;
-  double rate = 0;
-  agree(world, [&] { rate = measure_products(*launch.device, data_dtype(launch.deck.precision.compute), repeats); });
-  return {world.all_reduce(rate, MpiOp::min), world.all_reduce(rate, MpiOp::max)};
-}
-
-std::string summary(const Launch& launch, const Measured& measured, const ProductRates& rates) {
+std::string summary(const Launch& launch, const Measured& measured) {
   const Deck& deck = launch.deck;
   const Topology& topology = launch.place.topology;
   const ModelConfig& m = deck.model;
@@ -67,14 +57,8 @@ std::string summary(const Launch& launch, const Measured& measured, const Produc
   std::string text = fmt::format("run '{}': {} steps of {} sequences x {} tokens = {} tokens a step\n", deck.run.name,
                                  deck.run.steps, deck.schedule.global_batch, m.seq_len, grouped(step_tokens));
   text += fmt::format("  device   {}\n", launch.device->describe());
-  if (const std::string software = describe_software(launch.device->software()); !software.empty()) {
-    text += fmt::format("  software {}\n", software);
-  }
-  if (rates.slowest > 0) {
-    std::string formula;
-    const double peak = launch.device->peak_flops(data_dtype(deck.precision.compute), &formula);
-    text += fmt::format("  products {}\n", speed_line(peak, formula, rates));
-  }
+  const std::string software = describe_software(launch.device->software());
+  if (!software.empty()) text += fmt::format("  software {}\n", software);
   text +=
       fmt::format("  layout   {} rank{}: tensor {}, pipeline {}, data {} (ZeRO-{}); {} micro-batch{} of {} a rank\n",
                   topology.ranks(), topology.ranks() == 1 ? "" : "s", topology.size(Axis::tp), topology.size(Axis::pp),
@@ -97,6 +81,9 @@ std::string summary(const Launch& launch, const Measured& measured, const Produc
   }
   text += fmt::format("  flops    {} a step in matrix products and attention on this rank\n",
                       si(measured.trace.flops(), "FLOP"));
+  std::string peak;
+  launch.device->peak_flops(data_dtype(deck.precision.compute), &peak);
+  text += fmt::format("  peak     {}\n", peak);
   text +=
       fmt::format("  files    {0}/deck.yaml, {0}/metrics.jsonl, {0}/log.txt, {1}", deck.run.dir, deck.checkpoint.dir);
   return text;

@@ -75,4 +75,8 @@ Tensor Arena::operator[](Slot slot) const {
   return Tensor::dense(segment == nullptr ? nullptr : segment + row.offset, row.dtype, row.shape);
 }
 
+Tensor Arena::whole(Segment segment) const {
+  return Tensor::dense(memory_[static_cast<int>(segment)], DType::uint8, {plan_.bytes(segment)});
+}
+
 }  // namespace llmtrain

@@ -11,7 +11,6 @@
 #include "llmtrain/base/clock.hpp"
 #include "llmtrain/base/host.hpp"
 #include "llmtrain/base/median.hpp"
-#include "llmtrain/driver/device_speed.hpp"
 #include "llmtrain/memory/arena.hpp"
 #include "llmtrain/parallel/groups.hpp"
 #include "llmtrain/plan/costs.hpp"
@@ -21,8 +20,13 @@ namespace llmtrain {
 
 namespace {
 
-/// Large enough for full speed, small enough for every machine.
-std::int64_t copied_bytes(DeviceKind kind) { return std::int64_t{1} << (kind == DeviceKind::cuda ? 30 : 27); }
+/// Sides of the product and bytes of the copy: large enough for full speed, small enough for every machine.
+struct Sizes {
+  std::int64_t side, copied_bytes;
+};
+Sizes sizes_for(DeviceKind kind) {
+  return kind == DeviceKind::cuda ? Sizes{8192, std::int64_t{1} << 30} : Sizes{1024, std::int64_t{1} << 27};
+}
 
 class Examiner {
  public:
@@ -90,13 +94,25 @@ struct Examiner::Line {
 };
 
 void Examiner::measure_rank(DType precision, RankHealth& rank) const {
-  rank.product_rate = measure_products(device_, precision, repeats_, [&] { world_.barrier(); });
-  const std::int64_t copied = copied_bytes(device_.kind());
+  const auto [side, copied] = sizes_for(device_.kind());
   MemoryPlan plan;
+  const std::int64_t temporary = std::max<std::int64_t>(kernels_workspace(device_.kind()), 1);
+  const Slot workspace = plan.request(Segment::scratch, "workspace", DType::uint8, {temporary});
+  const Slot a = plan.request(Segment::scratch, "a", precision, {side, side});
+  const Slot b = plan.request(Segment::scratch, "b", precision, {side, side});
+  const Slot d = plan.request(Segment::scratch, "d", precision, {side, side});
   const Slot source = plan.request(Segment::scratch, "source", DType::fp32, {copied / size_of(DType::fp32)});
   const Slot copy = plan.request(Segment::scratch, "copy", DType::fp32, {copied / size_of(DType::fp32)});
   const Arena arena(device_, plan);
-  const double moved = seconds([&](Stream stream) { device_.kernels().copy(stream, arena[copy], arena[source]); });
+  Kernels& kernels = device_.kernels();
+  kernels.use_workspace(arena[workspace]);
+  for (const Slot slot : {a, b}) kernels.init_normal(stream_, arena[slot], {1, 1}, {0, 0, side}, 1);
+  const double product =
+      seconds([&](Stream stream) { kernels.gemm(stream, GemmForm::nt, arena[d], arena[a], arena[b]); });
+  const double moved = seconds([&](Stream stream) { kernels.copy(stream, arena[copy], arena[source]); });
+  kernels.use_workspace({});
+  const auto n = static_cast<double>(side);
+  rank.product_rate = 2 * n * n * n / product;
   rank.copy_rate = 2 * static_cast<double>(copied) / moved;
 }
 
@@ -193,11 +209,6 @@ std::vector<GroupHealth> gather(const MpiComm& world, const Topology& topology, 
   return all;
 }
 
-std::string describe_with_software(const Device& device) {
-  const std::string software = describe_software(device.software());
-  return device.describe() + (software.empty() ? "" : "; " + software);
-}
-
 }  // namespace
 
 Health examine(const MpiComm& world, const Topology& topology, Device& device, DType precision,
@@ -207,7 +218,7 @@ Health examine(const MpiComm& world, const Topology& topology, Device& device, D
   health.precision = precision;
   health.message_bytes = message_bytes;
   RankHealth mine{.host = host_name(),
-                  .device = describe_with_software(device),
+                  .device = device.describe(),
                   .device_numa_node = device.numa_node(),
                   .binding = cpu_binding(device.numa_node())};
   examiner.measure_rank(precision, mine);

@@ -14,6 +14,8 @@
 
 namespace llmtrain {
 
+class GemmTuner;
+
 /// Whether an operation replaces or adds to its result.
 enum class Write { overwrite, accumulate };
 
@@ -23,6 +25,8 @@ enum class GemmForm {
   nn,  ///< D[m,n] = A[m,k] B[k,n]     data gradient: dx = dy W
   tn,  ///< D[m,n] = A[k,m]^T B[k,n]   weight gradient: dW = dy^T x
 };
+
+const char* name_of(GemmForm form);
 
 /// The two forms of GeLU (arXiv 1606.08415): x Phi(x), and its approximation by tanh.
 enum class Gelu { exact, tanh };
@@ -126,6 +130,9 @@ class Kernels {
   /// Memory (uint8, of kernels_workspace() bytes) that operations may overwrite; must outlive their execution. One stream
   /// at a time issues operations.
   void use_workspace(Tensor workspace) { workspace_ = workspace; }
+
+  /// Chooses among algorithms of gemm; null where there is nothing to choose.
+  virtual GemmTuner* gemm_tuner() { return nullptr; }
 
   /// D (+)= op(A) op(B); D may have a wider dtype than A and B (fp32 weight gradients of bf16 data). `bias` [n] of D's
   /// dtype (optional; only where D is overwritten) is added to every row.

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "llmtrain/backend/gemm_choices.hpp"
 #include "llmtrain/backend/observer.hpp"
 
 namespace llmtrain {
@@ -46,6 +47,8 @@ class TraceRecorder final : public OpObserver {
   const std::map<std::pair<std::string, std::string>, CollectiveTotal>& collectives() const { return collectives_; }
   /// Batches by group name.
   const std::map<std::string, std::int64_t>& batches() const { return batches_; }
+  /// Calls of each matrix product.
+  const std::map<GemmKey, std::int64_t>& products() const { return products_; }
   double flops() const;  ///< of all operations
   const std::vector<Note>& notes() const { return notes_; }
 
@@ -60,6 +63,7 @@ class TraceRecorder final : public OpObserver {
   std::map<std::string, OperationTotal> operations_;
   std::map<std::pair<std::string, std::string>, CollectiveTotal> collectives_;
   std::map<std::string, std::int64_t> batches_;
+  std::map<GemmKey, std::int64_t> products_;
   std::vector<Note> notes_;
 };
 

@@ -14,7 +14,6 @@
 #include "llmtrain/config/check.hpp"
 #include "llmtrain/data/loader.hpp"
 #include "llmtrain/data/training_data.hpp"
-#include "llmtrain/driver/device_speed.hpp"
 #include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/run_lock.hpp"
 #include "llmtrain/tokenizer/tokenizer.hpp"
@@ -68,10 +67,7 @@ std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::s
 /// This rank's loader over a dataset of the launch.
 std::unique_ptr<Loader> make_loader(const Launch& launch, std::shared_ptr<const Dataset> dataset);
 
-/// Of the ranks' devices in the deck's precision; not measured on CPUs, nor where ranks share a GPU. Collective.
-ProductRates product_rates(const Launch& launch);
-
-/// "What will this run do?": layout, parameters, tokens a step, memory, files; on GPUs what is beneath, and its speed.
-std::string summary(const Launch& launch, const Measured& measured, const ProductRates& rates);
+/// "What will this run do?": device and what is beneath it, layout, parameters, tokens a step, memory, peak, files.
+std::string summary(const Launch& launch, const Measured& measured);
 
 }  // namespace llmtrain

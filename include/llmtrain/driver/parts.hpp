@@ -43,6 +43,9 @@ class Parts {
   Parts& operator=(const Parts&) = delete;
 
   std::int64_t micro_batches() const;  ///< of one data-parallel rank in a step
+  /// The largest piece of memory that holds nothing before the first state is loaded (uint8). Not what kernels keep
+  /// between calls: a library's workspace has counters in it.
+  Tensor largest_free() const;
   Context context() { return {kernels, stream, *scratch, tensor_group()}; }
   /// Memory of the micro-batch that a forward or backward works on.
   Batch& batch(const Action& work) {

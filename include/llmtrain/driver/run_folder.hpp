@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The folder of a run: deck.yaml, metrics.jsonl, log.txt, checkpoints/.
+/// The folder of a run: deck.yaml, metrics.jsonl, log.txt, checkpoints/, and products.txt with run.deterministic on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@ struct RunFolder {
   std::string deck() const { return dir + "/deck.yaml"; }
   std::string metrics() const { return dir + "/metrics.jsonl"; }
   std::string log() const { return dir + "/log.txt"; }
+  std::string products() const { return dir + "/products.txt"; }  ///< driver/tuning.hpp
 };
 
 /// Which of a run's folders to lock.

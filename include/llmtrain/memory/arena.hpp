@@ -19,7 +19,8 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  Tensor operator[](Slot slot) const;  ///< dense, of the requested dtype and shape
+  Tensor operator[](Slot slot) const;   ///< dense, of the requested dtype and shape
+  Tensor whole(Segment segment) const;  ///< all of a segment, as uint8
   const MemoryPlan& plan() const { return plan_; }
   /// What stands at an address, for messages: "params layers.0.qkv + 256 B".
   std::string at(const void* address) const;

@@ -163,10 +163,10 @@ void CudaDevice::do_synchronize(Stream stream) {
       std::this_thread::yield();
     }
   }
-  std::erase_if(downloads_, [&](const Download& d) {
+  for (const Download& d : downloads_) {
     if (d.stream == stream.id) std::memcpy(d.destination, landing_ + d.begin, static_cast<std::size_t>(d.bytes));
-    return d.stream == stream.id;
-  });
+  }
+  std::erase_if(downloads_, [&](const Download& d) { return d.stream == stream.id; });
   if (profile_ != nullptr) profile_->end_step(stream);
 }
 

@@ -30,7 +30,7 @@ std::string describe() { return fmt::format("{}; {}", describe_software(cuda_sof
 }  // namespace
 }  // namespace llmtrain
 
-/// One line: versions of the CUDA runtime, cuBLASLt, cuDNN and NCCL as loaded, and the devices seen. The text lives as
+/// One line: versions of the driver, CUDA, cuBLASLt, cuDNN and NCCL as loaded, and the devices seen. The text lives as
 /// long as the module; not for use by several threads at once in the first call.
 extern "C" const char* llmtrain_cuda_describe() {
   static const std::string line = llmtrain::describe();

@@ -19,10 +19,10 @@ namespace {
 std::string of_cuda(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 std::string driver() {
+  int newest = 0;
+  if (cudaDriverGetVersion(&newest) != cudaSuccess || newest == 0) return "none";
   std::ifstream file("/proc/driver/nvidia/version");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  int newest = 0;
-  if (cudaDriverGetVersion(&newest) != cudaSuccess) newest = 0;
   return fmt::format("{} (for CUDA up to {})", driver_version(text), of_cuda(newest));
 }
 

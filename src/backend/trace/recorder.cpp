@@ -14,6 +14,7 @@ void TraceRecorder::on_operation(const OpNote& note) {
   for (const Tensor& tensor : note.reads) total.bytes_read += tensor.bytes();
   for (const Tensor& tensor : note.writes) total.bytes_written += tensor.bytes();
   total.flops += note.flops;
+  if (const std::optional<GemmKey> product = product_of(note)) ++products_[*product];
   if (!keep_notes_) return;
   notes_.push_back({note.name,
                     "",
@@ -58,12 +59,14 @@ void TraceRecorder::extrapolate(const TraceRecorder& longer, std::int64_t times)
     add(total.bytes, more.bytes);
   }
   for (const auto& [group, more] : longer.batches_) add(batches_[group], more);
+  for (const auto& [product, more] : longer.products_) add(products_[product], more);
 }
 
 void TraceRecorder::clear() {
   operations_.clear();
   collectives_.clear();
   batches_.clear();
+  products_.clear();
   notes_.clear();
 }
 
