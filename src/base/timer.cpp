@@ -4,6 +4,8 @@
 
 namespace llmtrain {
 
+RangeObserver* Timers::observer_ = nullptr;
+
 int Timers::open(std::string_view name) {
   const int count = static_cast<int>(nodes_.size());
   int index = 0;

@@ -79,7 +79,6 @@ class Run {
         control_(launch.place.world),
         walltime_(deck_.run.max_walltime, first_save_seconds(parts_.plan)),
         saving_(launch, parts_, walltime_, log) {
-    timers_.set_observer(launch.device->ranges());
     for (const ValidSet& set : launch.data.valid) valid_.push_back({set.name, make_loader(launch, set.dataset)});
     if (launch.place.rank == 0 && deck_.output.metrics) metrics_.emplace(folder.metrics(), step_, log);
   }

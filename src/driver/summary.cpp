@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "llmtrain/backend/software.hpp"
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/driver/launch.hpp"
 #include "llmtrain/driver/micro_batches.hpp"
@@ -57,8 +58,7 @@ std::string summary(const Launch& launch, const Measured& measured) {
   std::string text = fmt::format("run '{}': {} steps of {} sequences x {} tokens = {} tokens a step\n", deck.run.name,
                                  deck.run.steps, deck.schedule.global_batch, m.seq_len, grouped(step_tokens));
   text += fmt::format("  device   {}\n", launch.device->describe());
-  const std::string software = describe_software(launch.device->software());
-  if (!software.empty()) text += fmt::format("  software {}\n", software);
+  if (launch.device->kind() == DeviceKind::cuda) text += fmt::format("  software {}\n", cuda_software());
   text +=
       fmt::format("  layout   {} rank{}: tensor {}, pipeline {}, data {} (ZeRO-{}); {} micro-batch{} of {} a rank\n",
                   topology.ranks(), topology.ranks() == 1 ? "" : "s", topology.size(Axis::tp), topology.size(Axis::pp),

@@ -73,7 +73,7 @@ TEST_CASE("an observer sees ranges begin and end as they nest, by exceptions too
   } seen;
   Timers timers;
   { TimerRange range(timers, "before"); }
-  timers.set_observer(&seen);
+  Timers::set_observer(&seen);
   try {
     TimerRange range(timers, "step");
     { TimerRange inner(timers, "forward"); }
@@ -81,6 +81,8 @@ TEST_CASE("an observer sees ranges begin and end as they nest, by exceptions too
     throw std::runtime_error("stop");
   } catch (const std::runtime_error&) {
   }
+  Timers::set_observer(nullptr);
+  { TimerRange range(timers, "after"); }
   CHECK(seen.text == "<step<forward><reduce>>");
 }
 

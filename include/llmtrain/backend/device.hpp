@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "llmtrain/backend/software.hpp"
 #include "llmtrain/backend/tensor.hpp"
 #include "llmtrain/base/mpi.hpp"
 
@@ -17,7 +16,6 @@ class Communicator;
 class Device;
 class Kernels;
 class OpObserver;
-class RangeObserver;
 
 enum class DeviceKind { cpu, cuda };
 enum class MemorySpace { device, pinned_host };
@@ -58,8 +56,6 @@ class Device {
   virtual bool executes() const = 0;
   /// One line for the start-up summary: processor, threads, instruction set.
   virtual std::string describe() const = 0;
-  /// Drivers and libraries beneath it.
-  virtual std::vector<SoftwareVersion> software() const { return {}; }
   /// Dense peak in FLOP/s for MFU, with `precision` "fp32", "bf16" or "fp64"; 0 if unknown. `formula` says how it
   /// was found.
   virtual double peak_flops(DType precision, std::string* formula) const = 0;
@@ -71,9 +67,6 @@ class Device {
   virtual std::string caution(DType) const { return {}; }
 
   virtual Kernels& kernels() = 0;
-
-  /// Where the timers' ranges are marked for the device's profilers; null where there are none.
-  virtual RangeObserver* ranges() { return nullptr; }
 
   /// Told of everything that is issued, in issue order; null for nobody. Not owned.
   void set_observer(OpObserver* observer) {
@@ -93,7 +86,7 @@ class Device {
   virtual void release(void* pointer, MemorySpace space) = 0;
 
   /// Copies dense bytes between device and host memory, in stream order; host memory must stay valid until the stream
-  /// has been synchronized, and has the bytes of a download only then.
+  /// has been synchronized or an event recorded later has happened.
   void upload(Stream stream, Tensor destination, const void* source);
   void download(Stream stream, void* destination, Tensor source);
 

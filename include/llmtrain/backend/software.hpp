@@ -22,4 +22,7 @@ std::string of_digits(std::int64_t version);
 /// The number in the kernel module's own words, /proc/driver/nvidia/version; "unknown" where there is none.
 std::string driver_version(const std::string& text);
 
+/// The line for the driver, CUDA, cuBLASLt, cuDNN and NCCL as loaded; empty where there is no CUDA back end.
+std::string cuda_software();
+
 }  // namespace llmtrain

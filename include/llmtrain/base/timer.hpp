@@ -29,8 +29,8 @@ class RangeObserver {
 /// The totals of this process's ranges. One thread uses it.
 class Timers {
  public:
-  /// Told of every range that is opened from now on; null for nobody. Not owned.
-  void set_observer(RangeObserver* observer) { observer_ = observer; }
+  /// Told of the ranges of all Timers of the process; null for nobody. To be set while none is open; not owned.
+  static void set_observer(RangeObserver* observer) { observer_ = observer; }
   /// All ranges in the order in which they were first opened.
   const std::vector<TimerTotal>& totals() const { return totals_; }
   /// Sets all totals to zero and keeps the names; open ranges count in full when they close.
@@ -39,6 +39,7 @@ class Timers {
  private:
   friend class TimerRange;
   static constexpr int top = -1;
+  static RangeObserver* observer_;
 
   int open(std::string_view name);  ///< index of the range, which becomes the current one
   void close(int index, double seconds);
@@ -49,7 +50,6 @@ class Timers {
   };
   std::vector<TimerTotal> totals_;
   std::vector<Node> nodes_;  ///< beside totals_
-  RangeObserver* observer_ = nullptr;
   int current_ = top;
 };
 

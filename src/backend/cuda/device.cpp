@@ -12,7 +12,6 @@
 
 #include "communicator.hpp"
 #include "llmtrain/base/text.hpp"
-#include "software.hpp"
 
 namespace llmtrain {
 
@@ -66,7 +65,8 @@ CudaDevice::CudaDevice(const CudaOptions& options) : number_(choose_gpu(options)
     kernels_->set_observer(profile_.get());
   }
   if (const char* path = std::getenv("LLMTRAIN_CHECK_WAITS")) wait_check_ = std::make_unique<WaitCheck>(path);
-  ranges_ = std::make_unique<DeviceRanges>(wait_check_.get());
+  ranges_.tell(wait_check_.get());
+  Timers::set_observer(&ranges_);
   marks_.resize(mark_count);
   for (Mark& mark : marks_) {
     check_cuda(cudaEventCreateWithFlags(&mark.event, cudaEventDisableTiming), "cudaEventCreate");
@@ -81,6 +81,7 @@ CudaDevice::CudaDevice(const CudaOptions& options) : number_(choose_gpu(options)
 }
 
 CudaDevice::~CudaDevice() {
+  Timers::set_observer(nullptr);
   for (const Mark& mark : marks_) cudaEventDestroy(mark.event);
   for (const Staging& slot : staging_) {
     cudaEventDestroy(slot.copied);
@@ -94,8 +95,6 @@ std::string CudaDevice::describe() const {
                      shared_ ? ", shared" : "", properties_.major, properties_.minor, properties_.multiProcessorCount,
                      human_bytes(static_cast<std::int64_t>(properties_.totalGlobalMem)));
 }
-
-std::vector<SoftwareVersion> CudaDevice::software() const { return cuda_software(); }
 
 double CudaDevice::peak_flops(DType precision, std::string* formula) const {
   struct Peak {

@@ -34,12 +34,10 @@ class CudaDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::cuda; }
   bool executes() const override { return true; }
   std::string describe() const override;
-  std::vector<SoftwareVersion> software() const override;
   double peak_flops(DType precision, std::string* formula) const override;
   int numa_node() const override;
 
   Kernels& kernels() override { return *kernels_; }
-  RangeObserver* ranges() override { return ranges_.get(); }
 
   Stream make_stream(const std::string& name) override;
   void* allocate(std::int64_t bytes, MemorySpace space) override;
@@ -92,7 +90,7 @@ class CudaDevice final : public Device {
   char* landing_ = nullptr;  ///< pinned memory of downloads
   std::vector<Download> downloads_;
   std::unique_ptr<WaitCheck> wait_check_;  ///< null unless asked for
-  std::unique_ptr<DeviceRanges> ranges_;
+  DeviceRanges ranges_;
   std::unique_ptr<OperationProfile> profile_;  ///< null unless asked for
   std::vector<NcclCommunicator*> communicators_;
 };

@@ -14,10 +14,10 @@
 
 namespace llmtrain {
 
-/// Tells `check`, if there is one, of the outermost ranges named "step".
 class DeviceRanges final : public RangeObserver {
  public:
-  explicit DeviceRanges(WaitCheck* check) : check_(check) {}
+  /// Of the outermost ranges named "step"; null for nobody. Not owned.
+  void tell(WaitCheck* check) { check_ = check; }
 
   void begin([[maybe_unused]] const char* name) override {
 #ifdef LLMTRAIN_NVTX
@@ -39,7 +39,7 @@ class DeviceRanges final : public RangeObserver {
   }
 
  private:
-  WaitCheck* check_;
+  WaitCheck* check_ = nullptr;
   int depth_ = 0;
   bool in_step_ = false;
 };

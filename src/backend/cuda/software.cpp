@@ -28,7 +28,7 @@ std::string driver() {
 
 }  // namespace
 
-std::vector<SoftwareVersion> cuda_software() {
+std::vector<SoftwareVersion> loaded_software() {
   int runtime = 0, nccl = 0;
   if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) runtime = 0;
   if (ncclGetVersion(&nccl) != ncclSuccess) nccl = 0;

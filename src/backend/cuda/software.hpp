@@ -9,6 +9,6 @@
 namespace llmtrain {
 
 /// Driver, CUDA, cuBLASLt, cuDNN and NCCL, as loaded and as of the headers.
-std::vector<SoftwareVersion> cuda_software();
+std::vector<SoftwareVersion> loaded_software();
 
 }  // namespace llmtrain

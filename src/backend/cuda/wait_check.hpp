@@ -13,9 +13,9 @@
 namespace llmtrain {
 
 /// While a step is under way a kernel on a stream of its own runs until the step's end. A call that waits for the whole
-/// device (cudaDeviceSynchronize, cudaFree, work on the default stream), of the program or of a library, waits for that
-/// kernel, which then gives up and says so. Memory is what the driver has left. The first step loads kernels and plans and
-/// is left out. A line a step goes to the file: "step 2: 0 device-wide waits, 0 allocations, 0 bytes taken".
+/// device (cudaDeviceSynchronize, cudaFree), of the program or of a library, waits for that kernel, which then gives up and
+/// says so. Memory is what the driver has left. The first step loads kernels and plans and is left out. A line a step goes
+/// to the file: "step 2: 0 device-wide waits, 0 allocations, 0 bytes taken".
 class WaitCheck {
  public:
   explicit WaitCheck(const char* path);
