@@ -27,10 +27,16 @@ void fill_zero(const Tensor& d) {
   }
 }
 
-/// oneDNN multiplies at 60 % of its usual rate where it does not copy B: on AVX2, NN with at most 256 rows and many
-/// columns (2.6.3; the data gradient of small micro-batches). Ours packs whatever the shape.
-bool is_slow_in_dnnl(GemmForm form, const GemmShape& shape) {
-  return simd::vector_bytes == 32 && form == GemmForm::nn && shape.m <= 256 && shape.n >= 1536;
+/// Whether oneDNN (2.6.3) is slow on AVX2, where ours, which packs whatever the shape, is not: at 60 % of its usual
+/// rate where it does not copy B (NN with at most 256 rows and many columns, or columns whose elements lie 2 or 4 KiB
+/// apart: the data gradient of small micro-batches), at 40 % where it copies such columns (TN: weight gradients). Elements
+/// so far apart share few places of the first cache.
+bool is_slow_in_dnnl(GemmForm form, const GemmShape& shape, const Tensor& a, const Tensor& b) {
+  if (simd::vector_bytes != 32) return false;
+  constexpr std::int64_t far = 2048 / sizeof(float);
+  const bool is_far = b.leading % far == 0;
+  if (form == GemmForm::nn) return shape.m <= 256 && (shape.n >= 1536 || is_far);
+  return form == GemmForm::tn && shape.k > 256 && (is_far || a.leading % far == 0);
 }
 
 }  // namespace
@@ -47,8 +53,8 @@ void cpu_gemm(GemmForm form, Tensor d, Tensor a, Tensor b, Write write) {
     case DType::bf16:
       return has_bf16_products() ? gemm_dnnl(form, shape, d, a, b, write) : gemm_tiled(form, shape, d, a, b, write);
     case DType::fp32:
-      return is_slow_in_dnnl(form, shape) ? gemm_tiled(form, shape, d, a, b, write)
-                                          : gemm_dnnl(form, shape, d, a, b, write);
+      return is_slow_in_dnnl(form, shape, a, b) ? gemm_tiled(form, shape, d, a, b, write)
+                                                : gemm_dnnl(form, shape, d, a, b, write);
     case DType::fp64: return gemm_tiled(form, shape, d, a, b, write);
     default:
       fail(ExitCode::configuration,

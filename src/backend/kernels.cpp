@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "llmtrain/backend/gemm_choices.hpp"
 #include "llmtrain/backend/observer.hpp"
 #include "operation_check.hpp"
 
@@ -31,10 +32,6 @@ const char* name_of(GemmForm form) {
     case GemmForm::tn: return "tn";
   }
   return "";
-}
-
-double product_flops(std::int64_t m, std::int64_t n, std::int64_t k) {
-  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
 }
 
 namespace {

@@ -2,8 +2,11 @@
 /// The loop around the step: what is logged, when it evaluates, when it saves, when it stops.
 #include "llmtrain/driver/run.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <optional>
+#include <sstream>
 
 #include "llmtrain/base/agree.hpp"
 #include "llmtrain/base/clock.hpp"
@@ -45,6 +48,24 @@ double first_save_seconds(const MemoryPlan& plan) {
 /// What a checkpoint takes at least, on all ranks together. Headers come on top.
 std::int64_t checkpoint_bytes(const Launch& launch) {
   return count_parameters(launch.deck.model).total * state_bytes_of_element(store_types(launch.deck.precision));
+}
+
+/// Of a skipped update; `mine`: this rank's tensors. Collective.
+std::string where_not_finite(const MpiComm& world, const std::vector<std::string>& mine) {
+  std::vector<std::string> names;
+  std::vector<int> ranks;
+  int rank = 0;
+  for (const std::string& text : world.all_gather(fmt::format("{}", fmt::join(mine, "\n")))) {
+    if (!text.empty()) ranks.push_back(rank);
+    std::istringstream lines(text);
+    for (std::string name; std::getline(lines, name);) {
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+    ++rank;
+  }
+  if (names.empty()) return "every gradient is finite";
+  return fmt::format("not finite: gradients of {} tensors, {} to {}, on {} of {} ranks, first on rank {}", names.size(),
+                     names.front(), names.back(), ranks.size(), rank, ranks.front());
 }
 
 /// Seconds of start-up by part: "4.2 s: launch 2.1, plan 0.3, ...".
@@ -219,7 +240,11 @@ class Run {
       scalars = trainer_.result();
     }
     skips_.add(scalars.apply == 0);
-    if (scalars.apply == 0) log_.warning("{}", skips_.message(step_, scalars.loss, scalars.gradient_norm));
+    if (scalars.apply == 0) {
+      log_.warning("{}; {}; `llmtrain data at DECK --step {}` tells its samples",
+                   skips_.message(step_, scalars.loss, scalars.gradient_norm),
+                   where_not_finite(launch_.place.world, trainer_.non_finite_gradients()), step_);
+    }
     const std::int64_t step_tokens = deck_.schedule.global_batch * deck_.model.seq_len;
     StepRecord record;
     record.seconds = watch.seconds();

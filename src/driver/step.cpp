@@ -51,12 +51,14 @@ void run_action(Parts& parts, const Action& action, const LoadBatch& load, Timer
 void finish_gradients(Parts& parts, Timers& timers) {
   TimerRange range(timers, "reduce");
   parts.grads.finish(parts.stream);
-  for (int i = 0; i < parts.shape.storages(); ++i) {
-    for (const Span& span : parts.shape.counted(i)) {
-      parts.kernels.sum_squares(parts.stream, parts.totals, parts.grads.own_chunk(i).flat(span.begin, span.count));
-    }
-  }
+  for (int i = 0; i < parts.shape.storages(); ++i) add_squares(parts, i);
   reduce_totals(parts);
+}
+
+void add_squares(Parts& parts, int storage) {
+  for (const Span& span : parts.shape.counted(storage)) {
+    parts.kernels.sum_squares(parts.stream, parts.totals, parts.grads.own_chunk(storage).flat(span.begin, span.count));
+  }
 }
 
 void run_gradients(Parts& parts, const LoadBatch& load, Timers& timers) {

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "llmtrain/driver/step_phases.hpp"
 #include "llmtrain/optim/lr.hpp"
 
 namespace llmtrain {
@@ -51,6 +52,16 @@ StepTotals Trainer::read_totals() {
   parts_.device.download(parts_.stream, totals.data(), parts_.totals);
   parts_.stream.synchronize();
   return {totals[0], totals[1], totals[2], totals[3]};
+}
+
+std::vector<std::string> Trainer::non_finite_gradients() {
+  std::vector<std::string> names;
+  for (int i = 0; i < parts_.shape.storages(); ++i) {
+    parts_.kernels.fill(parts_.stream, parts_.totals, 0.0);
+    add_squares(parts_, i);
+    if (read_totals().non_finite > 0) names.push_back(parts_.shape.spec(i).name);
+  }
+  return names;
 }
 
 double Trainer::evaluate(Loader& valid) {

@@ -6,8 +6,6 @@
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
-#include <set>
-#include <sstream>
 #include <utility>
 
 #include "llmtrain/base/agree.hpp"
@@ -82,8 +80,7 @@ GemmChoiceBook read_run(const ChoiceFiles& files, const Owners& owners, std::str
   if (!fs::exists(files.run)) {
     warning = fmt::format(
         "run.deterministic: {} is not there, in which this run's algorithms of matrix products would be; they are "
-        "chosen "
-        "anew, so that results may differ in rounding from those of a run that was not stopped",
+        "chosen anew, so that results may differ in rounding from those of a run that was not stopped",
         files.run);
     return {};
   }

@@ -4,59 +4,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
 
 namespace llmtrain {
 namespace {
 
 constexpr std::size_t longest_short = 100;  // symbols
-
-/// Places of pairs that wait to be merged, by rank. Pairs of one rank are merged from left to right, so that memory is
-/// read in order; in a trained vocabulary the pairs that arise meanwhile have larger ranks.
-class Waiting {
- public:
-  bool empty() const { return buckets_.empty(); }
-  std::uint32_t first_rank() const { return buckets_.begin()->first; }
-
-  void add(const MergeTable::Found& merge, std::uint32_t place) {
-    Bucket& bucket = buckets_[merge.rank];
-    bucket.id = merge.id;
-    bucket.sorted = bucket.sorted && (bucket.places.empty() || bucket.places.back() < place);
-    bucket.places.push_back(place);
-  }
-
-  /// Calls `merge` with the places of the smallest rank from left to right, until a smaller rank waits.
-  template <class Merge>
-  void merge_first(Merge merge) {
-    const std::uint32_t rank = first_rank();
-    Bucket bucket = std::move(buckets_.extract(buckets_.begin()).mapped());
-    if (!bucket.sorted)
-      std::sort(bucket.places.begin() + static_cast<std::ptrdiff_t>(bucket.next), bucket.places.end());
-    bucket.sorted = true;
-    while (bucket.next < bucket.places.size()) {
-      merge(MergeTable::Found{rank, bucket.id}, bucket.places[bucket.next++]);
-      if (!empty() && first_rank() <= rank) return put_back(rank, std::move(bucket));
-    }
-  }
-
- private:
-  struct Bucket {
-    std::vector<std::uint32_t> places;
-    std::size_t next = 0;  ///< places before are done
-    std::int32_t id = -1;  ///< what the pairs become
-    bool sorted = true;
-  };
-
-  void put_back(std::uint32_t rank, Bucket rest) {
-    const MergeTable::Found merge{rank, rest.id};
-    const auto [there, fresh] = buckets_.try_emplace(rank);
-    std::swap(there->second, rest);
-    for (std::size_t i = rest.next; i < rest.places.size(); ++i)
-      add(merge, rest.places[i]);  // those that came meanwhile
-  }
-
-  std::map<std::uint32_t, Bucket> buckets_;
-};
 
 }  // namespace
 
@@ -104,28 +56,33 @@ void Merger::merge_short(const MergeTable& table, std::vector<std::int32_t>& sym
 void Merger::merge_long(const MergeTable& table, std::vector<std::int32_t>& symbols) {
   const auto size = static_cast<std::uint32_t>(symbols.size());
   ranks_.resize(size);
-  spans_.assign(size, 1);
-  Waiting waiting;
+  const auto places = [&](std::uint32_t beside) {  // of the symbol that has this place as its second or last one
+    return beside < size && symbols[beside] < 0 ? static_cast<std::uint32_t>(-symbols[beside]) : 1;
+  };
+  const auto end_of = [&](std::uint32_t place) { return place + places(place + 1); };
   const auto pair_up = [&](std::uint32_t place) {
-    const std::uint32_t next = place + spans_[place];
+    const std::uint32_t next = end_of(place);
     const MergeTable::Found found = next == size ? MergeTable::Found{} : table.find(symbols[place], symbols[next]);
     ranks_[place] = found.rank;
-    if (found.rank != MergeTable::no_rank) waiting.add(found, place);
+    if (found.rank != MergeTable::no_rank) waiting_.add(found.rank, found.id, place);
   };
   for (std::uint32_t i = 0; i < size; ++i) pair_up(i);
-  const auto merge_at = [&](const MergeTable::Found& found, std::uint32_t place) {
-    if (ranks_[place] != found.rank) return;  // the pair was broken since
-    const std::uint32_t eaten = place + spans_[place];
-    const std::uint32_t end = eaten + spans_[eaten];
-    symbols[place] = found.id;
+  const auto merge_at = [&](std::uint32_t rank, std::int32_t id, std::uint32_t place) {
+    if (ranks_[place] != rank) return;  // the pair was broken since
+    const std::uint32_t eaten = end_of(place);
+    const std::uint32_t end = end_of(eaten);
+    symbols[place] = id;
+    symbols[place + 1] = symbols[end - 1] = -static_cast<std::int32_t>(end - place);
     ranks_[eaten] = MergeTable::no_rank;
-    spans_[place] = spans_[end - 1] = end - place;
     pair_up(place);
-    if (place > 0) pair_up(place - spans_[place - 1]);
+    if (place > 0) pair_up(place - places(place - 1));
   };
-  while (!waiting.empty()) waiting.merge_first(merge_at);
+  while (!waiting_.empty()) waiting_.merge_first(merge_at);
   std::size_t left = 0;
-  for (std::uint32_t i = 0; i < size; i += spans_[i]) symbols[left++] = symbols[i];
+  for (std::uint32_t i = 0, next; i < size; i = next) {
+    next = end_of(i);
+    symbols[left++] = symbols[i];
+  }
   symbols.resize(left);
 }
 

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "waiting_pairs.hpp"
+
 namespace llmtrain {
 
 /// `left` and `right` become `id`; smaller ranks first, and at equal rank the leftmost. Merges of one rank have one id.
@@ -69,9 +71,10 @@ class Merger {
   void merge_long(const MergeTable& table, std::vector<std::int32_t>& symbols);
 
   std::vector<MergeTable::Found> pairs_;  ///< of a short word: each symbol's with the next one
-  // Of a long word, twelve bytes a place with the symbols: what does not fit into a cache takes twice the time and more.
-  std::vector<std::uint32_t> ranks_;  ///< of the pairs; a symbol stands at the first of its places
-  std::vector<std::uint32_t> spans_;  ///< places of a symbol, at its first one and its last one
+  // Of a long word. A symbol stands at the first of its places; its second and its last one hold their number, negative.
+  // That is eight bytes a place, because what does not fit into a cache takes twice the time and more.
+  std::vector<std::uint32_t> ranks_;  ///< of the pairs, where their first symbols stand
+  WaitingPairs waiting_;
 };
 
 }  // namespace llmtrain

@@ -28,31 +28,42 @@ Sizes sizes_for(DeviceKind kind) {
   return kind == DeviceKind::cuda ? Sizes{8192, std::int64_t{1} << 30} : Sizes{1024, std::int64_t{1} << 27};
 }
 
+/// Goes in a row: so long, and at most so many.
+constexpr double row_seconds = 20e-3, row_length = 20;
+
 class Examiner {
  public:
   Examiner(const MpiComm& world, Device& device, int repeats)
       : world_(world), device_(device), stream_(device.make_stream("doctor")), repeats_(repeats) {}
 
-  /// Median seconds of `work`, begun by all ranks together, after one go that is not counted.
-  double seconds(const std::function<void(Stream)>& work) const {
-    std::vector<double> goes;
-    for (int go = 0; go <= repeats_; ++go) {
+  /// Median seconds of `work`, begun by all ranks together: of one go, or of one among many in a row, as a step has them.
+  /// A first go is not counted.
+  enum class Goes { alone, in_a_row };
+  double seconds(const std::function<void(Stream)>& work, Goes goes = Goes::in_a_row) const {
+    const auto time = [&](int count) {
       world_.barrier();
       const Stopwatch watch;
-      work(stream_);
+      for (int i = 0; i < count; ++i) work(stream_);
       stream_.synchronize();
-      if (go > 0) goes.push_back(watch.seconds());
-    }
-    return median(std::move(goes));
+      return watch.seconds() / count;
+    };
+    time(1);
+    const auto fill_row = [&] { return std::clamp(row_seconds / std::max(time(1), 1e-9), 1.0, row_length); };
+    const int count = goes == Goes::alone ? 1 : static_cast<int>(world_.all_reduce(fill_row(), MpiOp::min));
+    std::vector<double> seconds;
+    for (int i = 0; i < repeats_; ++i) seconds.push_back(time(count));
+    return median(std::move(seconds));
   }
 
   /// Seconds of a batch of one communicator.
-  double seconds(Communicator& communicator, const std::function<void(Communicator::Batch&)>& fill) const {
-    return seconds([&](Stream stream) {
+  double seconds(Communicator& communicator, const std::function<void(Communicator::Batch&)>& fill,
+                 Goes goes = Goes::in_a_row) const {
+    const auto submit = [&](Stream stream) {
       Communicator::Batch batch(communicator, stream.record());
       fill(batch);
       stream.wait(batch.submit());
-    });
+    };
+    return seconds(submit, goes);
   }
 
   void measure_rank(DType precision, RankHealth& rank) const;
@@ -164,7 +175,8 @@ GroupHealth Examiner::measure_group(const std::string& name, std::vector<int> me
     return sent_bytes(collective, static_cast<double>(whole.bytes()), size) / seconds(*line.communicator, fill);
   };
   GroupHealth health{.name = name, .ranks = std::move(members)};
-  health.latency = seconds(*line.communicator, [&](Communicator::Batch& batch) { batch.all_reduce(whole.flat(0, 1)); });
+  const auto one_number = [&](Communicator::Batch& batch) { batch.all_reduce(whole.flat(0, 1)); };
+  health.latency = seconds(*line.communicator, one_number, Goes::alone);
   health.all_reduce = rate("all_reduce", [&](Communicator::Batch& batch) { batch.all_reduce(whole); });
   health.all_gather = rate("all_gather", [&](Communicator::Batch& batch) { batch.all_gather(whole, part); });
   health.reduce_scatter =

@@ -97,7 +97,7 @@ def merge_and_split():
     llmtrain("preprocess", "--input", "both.jsonl", "--tokenizer", "bytes", "--append-eod", "--output-prefix", "both")
     result = llmtrain("data", "merge", one, two, "--output", "merged")
     check(result.returncode == 0, f"merge: {result.stderr}")
-    check(contents("merged")[:2] == contents("both_text_document")[:2], "merge gives the set of all documents")
+    check(contents("merged")[:2] == contents("both_text_document")[:2], "merge gives the set of all documents (B36)")
     check(llmtrain("data", "verify", "merged").returncode == 0, "a merged set is sound, with its sidecar")
     result = llmtrain("data", "split", "merged", "--output", "part", "--shares", "70,30,0")
     check(result.returncode == 0 and not Path("part_test.idx").exists(), f"split: {result.stderr}")
@@ -109,11 +109,14 @@ def merge_and_split():
     refused("an unknown action", 64, "unknown action 'join'", "data", "join", one)
 
 
-def look():
+def look():  # B42
     result = llmtrain("data", "info", "s_text_document", "--seq-len", 2, "--samples", 5)
     for part in ("documents   3 (1 empty)", "tokens      5 as uint16", "documents end with 256",
-                 "2 of 2 tokens in one pass"):
+                 "2 of 2 tokens in one pass, 0 tokens left over",
+                 "for 5 samples: 3 passes, which give 7"):
         check(part in result.stdout, f"info: {part!r} is not in {result.stdout!r}")
+    result = llmtrain("data", "info", "s_text_document", "--seq-len", 3)
+    check("1 of 3 tokens in one pass, 1 tokens left over" in result.stdout, f"info of 3: {result.stdout!r}")
     result = llmtrain("data", "dump", "s_text_document", "--tokenizer", "bytes")
     check(result.stdout == 'document 0, sequence 0: 2 tokens\n  120 256\n  "x"\ndocument 1: empty\n'
           'document 2, sequence 1: 3 tokens\n  121 121 256\n  "yy"\n', f"dump: {result.stdout!r}")

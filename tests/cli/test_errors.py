@@ -3,6 +3,7 @@
 # ranks: 3
 # What a user can get wrong: one clear message that names the place, the documented exit code, and no file is lost.
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,6 +63,26 @@ def broken_data():
         refused(what, code, ["bad" + part], "run.dir=work/none", "data.train=[work/bad]")
         refused(what + " for evaluation", code, ["bad" + part], "run.dir=work/none", "data.valid=[work/bad]")
     check(not (WORK / "none").exists(), "a run that is refused makes no folder")
+
+
+def wrong_decks():
+    """In the folder of a run that is there: it stays as it was."""
+    for what, part, override in (
+            ("a wrong type", "run.steps: 'many' is not a number; it takes a whole number", "run.steps=many"),
+            ("out of range", "optimizer.lr: '-1' is out of range", "optimizer.lr=-1"),
+            ("an unknown value", "schedule.kind: unknown name 'zigzag'", "schedule.kind=zigzag"),
+            ("an unknown key", "unknown key 'learing_rate' in 'optimizer'; did you mean", "optimizer.learing_rate=1"),
+            ("heads that do not divide", "model.hidden 48 is not divisible by model.heads 5", "model.heads=5"),
+            ("kv heads that do not divide", "model.heads 6 is not divisible by model.kv_heads 4", "model.kv_heads=4"),
+            ("a batch that does not divide", "global_batch 8 is not divisible by schedule.micro_batch 3: global_batch",
+             "schedule.micro_batch=3"),
+            ("tensor ranks that do not divide", "model.heads 6 is not divisible by parallel.tensor 4",
+             "parallel.tensor=4"),
+            ("more stages than layers", "model.layers 2 is fewer than the 3 pipeline stages", "parallel.pipeline=3")):
+        before = (WORK / "mine" / "log.txt").read_bytes()
+        code, err = alone("run.dir=work/mine", override)
+        check(code == 78 and part in err, f"{what}: 78, {part} ({code}: {err})")
+        check((WORK / "mine" / "log.txt").read_bytes() == before, f"{what}: the log of the run stays")
 
 
 def unusable_data():
@@ -136,7 +157,7 @@ def worlds():
                          timeout=300)
     said = got.stderr.count("global_batch 8 is not divisible by schedule.micro_batch x data = 2 x 3 = 6")
     check(got.returncode == 78 and said == 1, f"three ranks: 78, once ({got.returncode}, {said})")
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"):
         refused(f"another MPI's launcher ({name})", 78, [name + "=4", "Open MPI"], "run.dir=work/none", env={name: "4"})
 
 
@@ -184,6 +205,10 @@ def divergence():
     for number in range(4):
         part = f"step {first + number}: update skipped"
         check(text.count(part) == 1, f"one warning for the skip at step {first + number}")
+        line = next(line for line in text.splitlines() if part in line)
+        check(re.search(r"not finite: gradients of \d+ tensors, [a-z0-9._]+ to [a-z0-9._]+, on [12] of 2 ranks, "
+                        rf"first on rank [01]; `llmtrain data at DECK --step {first + number}`", line),
+              f"... and where: {line}")
     check("more than optimizer.max_skipped 3" in text, "80 says why")
     check(not list((WORK / "grows").glob("checkpoints/step-*")), "what diverged is not saved")
     run(2, "grows16", *grows, "precision.compute=bf16", code=80)
@@ -198,6 +223,7 @@ broken_data()
 unusable_data()
 folders()
 another_run()
+wrong_decks()
 damaged_shards()
 worlds()
 environment()

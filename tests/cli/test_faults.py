@@ -63,6 +63,8 @@ def killed_at_every_phase():
         newest, text = verified(name)
         committed = phase in ("save.latest", "save.prune", "save.remove", "save.end")
         check(newest == (6 if committed else 4), f"killed at {phase}: step {newest} is the newest good one\n{text}")
+        told = [int(step) for step in re.findall(r"committed \S*step-(\d+)", out)]
+        check(committed or told[-1:] == [4], f"killed at {phase}: no save is told as committed before it is {told}")
         err = run(ranks, name, *SHORT)
         check("the lock of" in err and "is taken over" in err, f"{phase}: the lock is taken over at once")
         check(metrics(name) == metrics(whole), f"killed at {phase}: metrics as of the uninterrupted run")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# ranks: 2
+# ranks: 4
 # `llmtrain checkpoint export`, `import` and `consolidate`: round trips, files as others write them, runs that start
 # from an import, mistakes.
 import json
@@ -103,6 +103,27 @@ def old_gpt_files(folder, tensors):
     check("both transformer.wte.weight and wte.weight" in error, "a tensor under both names is refused")
 
 
+def every_layout():
+    """The first state of a model saved in several layouts, all axes of them at once too: the same tensors and the same
+    export, with the true vocabulary; and four tensor ranks start from it as one rank does."""
+    model = ("model.heads=4", "model.kv_heads=4", "model.tied=true", "data.eval_every=0")
+    every_axis = ("parallel.tensor=2", "parallel.pipeline=2", "parallel.zero=3", "parallel.persistence=0")
+    for name, ranks, options in (("one", 1, ()), ("two", 2, ("parallel.tensor=2",)),
+                                 ("four", 4, ("parallel.tensor=4",)), ("all", 8, every_axis)):
+        run(ranks, name, *model, *options, "run.steps=0", "optimizer.warmup_steps=0")
+        checkpoint("diff", "work/one/checkpoints", f"work/{name}/checkpoints")
+        folder, tensors = export_of(name)
+        check(tensors["model.embed_tokens.weight"][1] == [257, 48], f"{name}: 257 rows")
+        check((folder / WEIGHTS).read_bytes() == (WORK / "one-hf" / WEIGHTS).read_bytes(), f"{name}: the same export")
+    deck = (*model, "run.steps=4", "checkpoint.every=0")
+    for name, ranks, options in (("from-one", 1, ()), ("from-four", 4, ("parallel.tensor=4",))):
+        checkpoint("import", WORK / "four-hf", f"work/{name}/checkpoints", "--deck", "work/deck.yaml", *deck)
+        run(ranks, name, *deck, *options)
+    pairs = [(a["loss"], b["loss"]) for a, b in zip(metrics("from-one"), metrics("from-four"))]
+    worst = max(abs(a - b) / a for a, b in pairs)
+    check(len(pairs) == 4 and worst <= 1e-5, f"an import trains alike on 1 rank and on 4 tensor ranks ({worst:.1e})")
+
+
 def start_from_import(folder):
     """A run goes on from the weights, with a deck of its own."""
     deck = ("run.steps=6", "data.eval_every=0", "checkpoint.every=0")
@@ -198,6 +219,7 @@ def main():
     old_gpt_files(*round_trip("gpt", "gpt2", 28))
     folder, tensors = round_trip("llama", "llama", 21)
     start_from_import(folder)
+    every_layout()
     mistakes(folder, tensors)
     tokenizer_files(folder)
     for action in ("export", "import", "consolidate"):

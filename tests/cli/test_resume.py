@@ -24,11 +24,14 @@ def even_data():
 
 
 def turns():
-    """The last of several epochs is shuffled by itself after step 5; 40 samples begin again after steps 5 and 10."""
+    """The last of several epochs is shuffled by itself after step 5; 40 samples begin again after steps 5 and 10. The
+    learning rate is in its plateau after step 5 and in its decay after step 10."""
     for name, end, stops, options in (("epoch", 8, (5,), ()), ("again", 12, (5, 10), ("data.samples=40",))):
-        options = (*EVEN, f"run.steps={end}", *options)
+        options = (*EVEN, f"run.steps={end}", "optimizer.schedule=wsd", "optimizer.final_decay_steps=3", *options)
         text = run(2, name, *options)
         check(("used again in the same order" in text) == (name == "again"), f"{name}: says so if samples come again")
+        rates = [line["lr"] for line in metrics(name)]
+        check(rates[3] == rates[end - 4] > rates[end - 3] > rates[end - 1] == 3e-4, f"{name}: the rates stay and fall")
         for stop in stops:
             part = f"{name}{stop}"
             run(2, part, *options, f"run.stop_after={stop}")
@@ -74,6 +77,27 @@ def changed_data():
         path.write_bytes(content)
 
 
+def changed_tokenizer():
+    """Two merges that change places are another tokenizer under the same name: the data says so, or the checkpoint."""
+    preprocess = [PROGRAM, "preprocess", "--input", "work/text.jsonl", "--output-prefix", "work/bpe", "--eod", "<e>"]
+    file = Path("work/bpe_tokenizer.json")
+    for more in (["--train-tokenizer", "280"], ["--tokenizer", str(file), "--append-eod"]):
+        subprocess.run([*preprocess, *more], check=True, stdin=subprocess.DEVNULL, capture_output=True)
+    options = ("data.train=[work/bpe_text_document]", f"data.tokenizer={file}", "run.steps=8", "data.eval_every=0")
+    run(1, "merges", *options, "run.stop_after=4")
+    model = json.loads(file.read_text())
+    merges = model["model"]["merges"]
+    merges[0], merges[1] = merges[1], merges[0]
+    file.write_text(json.dumps(model))
+    check("work/bpe_text_document" in run(1, "merges", *options, code=78), "data of another tokenizer is refused")
+    Path("work/bpe_text_document.json").unlink()  # what preprocess noted
+    text = run(1, "merges", *options, code=84)
+    named = "other contents of data.tokenizer" in text and "checkpoint.allow: [data.tokenizer]" in text
+    check(named, f"a checkpoint of another tokenizer is refused {text}")
+    text = run(1, "merges", *options, "checkpoint.allow=[data.tokenizer]")
+    check("data.tokenizer has other contents than in the checkpoint" in text, "another tokenizer may be allowed")
+
+
 def other_keys():
     """What may differ is told; what may not is refused with a table of it."""
     run(1, "keys", "run.steps=8", "run.stop_after=4")
@@ -91,5 +115,6 @@ turns()
 no_steps()
 finished()
 changed_data()
+changed_tokenizer()
 other_keys()
 finish()

@@ -82,3 +82,18 @@ TEST_CASE_TEMPLATE("embedding_backward sums rows of equal ids in order of positi
     }
   }
 }
+
+TEST_CASE("embedding_backward is the gradient") {
+  Random random(3);
+  const VocabRange vocab{2, 5};
+  auto ids = Buffer<std::int32_t>::integers(random, {20}, 0, 9), order = sorting_order(ids);
+  auto table = Buffer<double>::random(random, {6, 3}), d_out = Buffer<double>::random(random, {20, 3});
+  Buffer<double> out({20, 3}), d_table({6, 3});
+  kernels().embedding_backward(stream, d_table.tensor(), d_out.tensor(), ids.tensor(), order.tensor(), vocab,
+                               Write::overwrite);
+  const auto loss = [&] {
+    kernels().embedding_forward(stream, out.tensor(), ids.tensor(), table.tensor(), vocab);
+    return weighted_sum(d_out, out);
+  };
+  check_gradient(random, {{&table, d_table.values()}}, loss, Degree::at_most_2);
+}

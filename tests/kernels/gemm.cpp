@@ -67,10 +67,26 @@ void check_forms(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t ga
 }  // namespace
 
 TEST_CASE_TEMPLATE("gemm equals plain loops for all forms, writes, strides and odd sizes", T, float, double) {
-  const std::int64_t sizes[][3] = {{1, 1, 1},   {1, 17, 33},  {19, 1, 5},    {7, 9, 1},     {5, 3, 2},     {6, 8, 16},
-                                   {13, 31, 7}, {64, 64, 64}, {97, 41, 130}, {100, 193, 3}, {33, 200, 257}};
+  const std::int64_t sizes[][3] = {{1, 1, 1},      {1, 17, 33},    {19, 1, 5},    {7, 9, 1},     {5, 3, 2},
+                                   {6, 8, 16},     {13, 31, 7},    {64, 64, 64},  {97, 41, 130}, {100, 193, 3},
+                                   {33, 200, 257}, {512, 40, 300}, {40, 512, 300}};  // rows of 2 KiB
   for (const auto& [m, n, k] : sizes)
     for (const std::int64_t gap : {0, 3}) check_forms<T>(m, n, k, gap);
+}
+
+TEST_CASE("products of the other two forms are the gradients of a layer's product") {
+  Random random(5);
+  auto x = Buffer<double>::random(random, {7, 5}), w = Buffer<double>::random(random, {4, 5});
+  const auto d_y = Buffer<double>::random(random, {7, 4});
+  auto d = d_y;
+  Buffer<double> y({7, 4}), d_x({7, 5}), d_w({4, 5});
+  kernels().gemm(stream, GemmForm::nn, d_x.tensor(), d.tensor(), w.tensor(), Write::overwrite);
+  kernels().gemm(stream, GemmForm::tn, d_w.tensor(), d.tensor(), x.tensor(), Write::overwrite);
+  const auto loss = [&] {
+    kernels().gemm(stream, GemmForm::nt, y.tensor(), x.tensor(), w.tensor(), Write::overwrite);
+    return weighted_sum(d_y, y);
+  };
+  check_gradient(random, {{&x, d_x.values()}, {&w, d_w.values()}}, loss, Degree::at_most_2);
 }
 
 TEST_CASE_TEMPLATE("gemm of bf16 into bf16 and fp32, within one block and over several", D, Bf16, float) {

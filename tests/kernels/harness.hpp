@@ -189,10 +189,14 @@ struct Gradient {
   std::vector<double> value;
 };
 
+/// Whether a function has a third derivative along a line.
+enum class Degree { any, at_most_2 };
+
 /// Compares directional derivatives of `f` (which reads the inputs anew at each call) along 8 random directions, by
-/// fourth-order differences, with the gradients: |difference| <= bound * ||gradient||.
+/// fourth-order differences, with the gradients: |difference| <= bound * ||gradient||. Second-order differences must
+/// approach them with the square of the step, over three steps; of a polynomial of degree 2 at most they are exact.
 inline void check_gradient(Random& random, const std::vector<Gradient>& gradients, const std::function<double()>& f,
-                           double bound = 1e-6, double step = 1e-3) {
+                           Degree degree = Degree::any, double bound = 1e-6, double step = 1e-3) {
   for (int direction = 0; direction < 8; ++direction) {
     std::vector<std::vector<double>> saved, v;
     double expected = 0, squares = 0, length = 0;
@@ -215,12 +219,22 @@ inline void check_gradient(Random& random, const std::vector<Gradient>& gradient
       }
       return f();
     };
-    const double h = step;
-    const double got = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
+    const auto central = [&](double h) { return (at(h) - at(-h)) / (2 * h); };
+    const double steps[] = {4 * step, 2 * step, step};
+    double differences[3] = {};
+    for (int i = 0; i < 3; ++i) differences[i] = central(steps[i]);
+    const double got = (4 * differences[2] - differences[1]) / 3, norm = std::sqrt(squares);
     at(0);
     INFO("direction ", direction, ": differences give ", got, ", the gradient ", expected);
     CHECK(length > 0);
-    CHECK(std::abs(got - expected) <= bound * std::sqrt(squares));
+    CHECK(std::abs(got - expected) <= bound * norm);
+    for (int i = 0; i < 3; ++i) {
+      const double error = std::abs(differences[i] - expected);
+      if (degree == Degree::at_most_2) CHECK(error <= 1e-10 * norm);
+      if (degree == Degree::any && i > 0) {
+        CHECK(std::log2(std::abs(differences[i - 1] - expected) / error) == doctest::Approx(2).epsilon(0.05));
+      }
+    }
   }
 }
 

@@ -104,13 +104,15 @@ TEST_CASE("any flipped bit and any truncation is found by verify, and at load wh
   const std::int64_t flips = from_environment("LLMTRAIN_TEST_FLIPS", 100);
   const std::int64_t cuts = from_environment("LLMTRAIN_TEST_CUTS", 30);
   std::mt19937 random(3);
-  int named = 0, inside = 0;
+  std::map<std::string, int> flipped, cut;
+  int named = 0;
   for (std::int64_t round = 0; round < flips + cuts; ++round) {
     auto file = files.begin();
     std::advance(file, static_cast<long>(random() % files.size()));
     const std::string& name = file->first;
     CAPTURE(name);
     CAPTURE(round);
+    ++(round < flips ? flipped : cut)[name];
     if (round < flips) {
       flip(folder / name, random() % (file->second.size() * 8));
     } else {
@@ -127,7 +129,6 @@ TEST_CASE("any flipped bit and any truncation is found by verify, and at load wh
     if (code == 83) CHECK(message.find(name) != std::string::npos);
     if (is_shard && round < flips) {
       const std::vector<std::string> tensors = damaged_tensors(folder, name);
-      inside += tensors.empty() ? 1 : 0;  // of the file's structure, not of a tensor
       const bool is_tensor = std::ranges::any_of(tensors, [](const auto& line) { return line.starts_with("/"); });
       named += is_tensor ? 1 : 0;
       if (is_tensor) CHECK(message.find(tensors.front()) != std::string::npos);  // the load says so too
@@ -139,8 +140,8 @@ TEST_CASE("any flipped bit and any truncation is found by verify, and at load wh
     spill(folder / name, file->second);
   }
   CHECK(named > 0);
-  MESSAGE(flips, " flips and ", cuts, " truncations; of the flips in shards ", named, " in a tensor that is named, ",
-          inside, " between tensors");
+  for (const auto& [name, file] : files) MESSAGE(name, ": ", flipped[name], " flips, ", cut[name], " truncations");
+  MESSAGE("of the flips in shards ", named, " in a tensor, which is named");
   CHECK(tool({"verify", scratch.path().string()}) == 0);
   spill(folder / "shard-00000.h5", files.at("shard-00000.h5") + std::string(100, '\0'));
   CHECK(tool({"verify", scratch.path().string()}) == 83);

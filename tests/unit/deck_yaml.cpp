@@ -166,6 +166,21 @@ TEST_CASE("size, depth and node limits") {
   CHECK(contains(deck_error(unknown), "... and "));
 }
 
+TEST_CASE("short texts of indicators, line ends and indentation are accepted or refused") {
+  const std::string bytes = "!!|>:-?[]{},&*%#'\"ab0\n\n\n    ";
+  std::mt19937 random(11);
+  int refused = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string text;
+    for (std::size_t length = 1 + random() % 24; text.size() < length;) text += bytes[random() % bytes.size()];
+    CAPTURE(text);
+    const std::string message = deck_error(text);  // throws what is not of a deck
+    refused += message.empty() ? 0 : 1;
+    CHECK((message.empty() || message.starts_with("deck.yaml")));
+  }
+  CHECK(refused > 15000);
+}
+
 TEST_CASE("no mutation of a deck makes the reader do anything but accept or refuse") {
   const std::string good =
       "run: {steps: 30, name: 'x'}\nmodel:\n  rope: {theta: 1e4}\ndata:\n  train: [a, {prefix: b}]\n";

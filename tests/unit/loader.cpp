@@ -132,7 +132,7 @@ TEST_CASE("a micro-batch stays as it was while the next one is loaded, and loadi
   CHECK(std::equal(tokens.begin(), tokens.end(), again.tokens.begin()));
 }
 
-TEST_CASE("an id outside the vocabulary is named with its place, never wrapped") {
+TEST_CASE("an id outside the vocabulary is named with its place, never wrapped (B40)") {
   const TestFolder folder;
   write_set(folder / "set", {3, 10, 20}, 1000, 30);  // id 29 stands once, in a target of the last sequence
   const auto train = open_training_data(data_of(folder / "set"), run_of(1), 4, 8, 29).train;
@@ -235,7 +235,7 @@ TEST_CASE("more steps than samples go round again, with a warning") {
   CHECK(rows_of_step(opened.train, 2, 1, 2, 6) == rows_of_step(opened.train, 2, 1, 2, 1));
 }
 
-TEST_CASE("sets and parts that are too small") {
+TEST_CASE("sets and parts that are too small (B25)") {
   const TestFolder folder;
   write_set(folder / "set", {2, 1, 1, 0});
   CHECK_FAILS(open_training_data(data_of(folder / "set"), run_of(10), 4, 2, 1000), 65,

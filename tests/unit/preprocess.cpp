@@ -3,14 +3,17 @@
 #include "llmtrain/tools/tool.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "llmtrain/data/sidecar.hpp"
 #include "llmtrain/tools/json_lines.hpp"
+#include "llmtrain/tools/line_blocks.hpp"
 #include "preprocess_case.hpp"
+#include "tokenizer_files.hpp"
 
 using namespace llmtrain;
 
-TEST_CASE("lines become documents, with and without the end of document") {
+TEST_CASE("lines become documents, with and without the end of document (B35)") {
   const PreprocessCase test;
   CHECK(test.run("{\"text\": \"one\"}\n\n  \t\r\n{\"id\": 7, \"text\": \"zw\\u00f6lf \\n\"}\r\n{\"text\":\"last\"}") ==
         0);
@@ -32,7 +35,7 @@ TEST_CASE("lines become documents, with and without the end of document") {
   CHECK(sidecar->tokenizer == "bytes");
 }
 
-TEST_CASE("empty documents: an entry, no sequence, no end of document, at any place") {
+TEST_CASE("empty documents: an entry, no sequence, no end of document, at any place (B16)") {
   const PreprocessCase test;
   for (const std::size_t place : {0, 1, 2}) {
     std::string lines;
@@ -50,7 +53,7 @@ TEST_CASE("empty documents: an entry, no sequence, no end of document, at any pl
   CHECK(IndexedDataset(test.folder / "out_text_document").documents() == 2);
 }
 
-TEST_CASE("only a line feed ends a line") {
+TEST_CASE("only a line feed ends a line (B20)") {
   const PreprocessCase test;
   // U+2028, U+2029, U+0085, and escaped vertical tab and form feed
   test.run(
@@ -64,7 +67,7 @@ TEST_CASE("only a line feed ends a line") {
                                   "d\v\f"});
 }
 
-TEST_CASE("repeated keys: the last one counts; fields that are not read may hold anything that is JSON") {
+TEST_CASE("repeated keys: the last one counts; fields that are not read may hold anything that is JSON (B24)") {
   const PreprocessCase test;
   test.run(
       "{\"text\":\"first\", \"text\":\"second\", \"te\\u0078t\":\"third\"}\n"
@@ -74,7 +77,7 @@ TEST_CASE("repeated keys: the last one counts; fields that are not read may hold
   CHECK(read_sidecar(test.folder / "out_text_document")->repeated_keys == 1);
 }
 
-TEST_CASE("two keys make two sets; a failure in the second leaves neither") {
+TEST_CASE("two keys make two sets; a failure in the second leaves neither (B23)") {
   const PreprocessCase test;
   test.run("{\"b\":\"bee\", \"a\":\"\"}\n{\"a\":\"ay\", \"b\":\"b\"}\n", {"--json-keys", "a,b"});
   CHECK(test.sequences("a") == Texts{"ay"});
@@ -84,7 +87,7 @@ TEST_CASE("two keys make two sets; a failure in the second leaves neither") {
   CHECK(other.folder.names() == Texts{"in.jsonl"});
 }
 
-TEST_CASE("a malformed line is named by file, line and byte, and nothing is left") {
+TEST_CASE("a malformed line is named by file, line and byte, and nothing is left (B22)") {
   const PreprocessCase test;
   const std::string good = "{\"text\":\"ok\"}\n";  // 14 bytes
   const auto refuse = [&](const std::string& line, const std::string& part) {
@@ -126,11 +129,14 @@ TEST_CASE("a malformed line is named by file, line and byte, and nothing is left
   refuse("{\"text\":\"\\ud83dx\"}", "byte ");
   refuse(std::string("{\"text\":\"a\0b\"}", 14), "byte ");  // a raw NUL
   refuse(std::string("{\"text\":\"a\"}\0", 13), "byte ");
-  refuse("{\"text\":\"a\tb\"}", "byte ");  // control characters must be escaped
+  for (const char control : {'\t', '\v', '\f'})  // must be escaped
+    refuse(std::string("{\"text\":\"a") + control + "b\"}", "byte ");
   refuse("\xEF\xBB\xBF{\"text\":\"a\"}", "byte order mark");
+  CHECK_FAILS(test.run(good + "{\"text\":\"the file was cu"), 65, "in.jsonl:2: byte 14");
+  CHECK(test.folder.names() == Texts{"in.jsonl"});
 }
 
-TEST_CASE("bytes that are not UTF-8 are found to the byte") {
+TEST_CASE("bytes that are not UTF-8 are found to the byte (B10)") {
   const PreprocessCase test;
   for (const std::string bad :
        {"\xFF\xFE\x80", "\xC0\xAF", "\xED\xA0\x80", "\xE2\x82", "\xF4\x90\x80\x80", "\x80", "\xF0\x8F\xBF\xBF"}) {
@@ -141,15 +147,22 @@ TEST_CASE("bytes that are not UTF-8 are found to the byte") {
   CHECK(find_bad_text("a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80").at == std::string_view::npos);
 }
 
-TEST_CASE("lines of any length up to the cap, wherever buffers end") {
-  const std::size_t buffer = std::size_t{4} << 20;
-  const std::string frame = "{\"text\":\"\"}";
-  for (const std::size_t bytes : {buffer - 65, buffer - 64, buffer - 63, buffer - 1, buffer, buffer + 1, 5 * buffer}) {
+TEST_CASE("lines of any length up to the cap, wherever buffers end (B18)") {
+  constexpr std::size_t block = BlockReader::block_bytes;
+  const std::string frame = "{\"text\":\"\"}", first = "{\"text\":\"a\"}\n";
+  const auto check = [&](std::size_t bytes) {
+    CAPTURE(bytes);
     const PreprocessCase test;
     const std::string text(bytes - frame.size(), 'x');
-    test.run("{\"text\":\"a\"}\n{\"text\":\"" + text + "\"}\n{\"text\":\"z\"}\n");
+    test.run(first + "{\"text\":\"" + text + "\"}\n{\"text\":\"z\"}\n");
     CHECK(test.sequences() == Texts{"a", text, "z"});
+  };
+  for (const std::size_t end : {block, 2 * block, 4 * block}) {  // of a buffer, as it grows for a long line
+    // The line as long as the buffer, and one that ends with it, by a byte less and more; and simdjson's margin.
+    for (const std::size_t bytes : {end, end - first.size(), end - json_padding})
+      for (const std::size_t one : {0, 1, 2}) check(bytes + one - 1);
   }
+  check(20 * block);
   const PreprocessCase test;
   CHECK(test.run("{\"text\":\"123456789\"}\n", {"--max-line-bytes", "20"}) == 0);
   CHECK_FAILS(test.run("\n{\"text\":\"1234567890\"}\n", {"--max-line-bytes", "20"}), 65,
@@ -162,6 +175,26 @@ TEST_CASE("several inputs are one set") {
   write_file(test.folder / "more", "{\"text\":\"m\"}");
   test.run("{\"text\":\"a\"}", {"--input", test.folder / "more"});
   CHECK(test.sequences() == Texts{"a", "m"});
+}
+
+TEST_CASE("an end of document that a tokenizer does not have is asked for by name (B15)") {
+  const PreprocessCase test;
+  write_file(test.input, "{\"text\":\"ab\"}\n");
+  JsonTokenizer json;
+  json.added = fmt::format("[{}]", added_token("<e>", 256));
+  write_file(test.folder / "tokenizer.json", json.text());
+  const auto run = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> args = {"--input",           test.input,    "--output-prefix",
+                                     test.folder / "out", "--tokenizer", test.folder / "tokenizer.json"};
+    args.insert(args.end(), options.begin(), options.end());
+    return tool_preprocess(MpiComm{}, args);
+  };
+  CHECK_FAILS(run({"--append-eod"}), 64, "has no end-of-document token; name one with --eod");
+  CHECK(test.folder.names() == Texts{"in.jsonl", "tokenizer.json"});
+  CHECK(run({}) == 0);
+  CHECK(test.sequences() == Texts{"ab"});
+  CHECK(run({"--append-eod", "--eod", "<e>"}) == 0);
+  CHECK(test.sequences() == Texts{"ab$"});
 }
 
 TEST_CASE("wrong command lines, inputs and outputs") {

@@ -82,7 +82,7 @@ TEST_CASE("gzip and Zstandard, by content, also of several parts; cut or damaged
   CHECK(test.folder.names() == Texts{"in.jsonl"});
 }
 
-TEST_CASE("bad text is refused, replaced as Python does, or its line left out") {
+TEST_CASE("bad text is refused, replaced as Python does, or its line left out (B10)") {
   const PreprocessCase test;
   struct Item {
     std::string text, replaced;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <memory>
+#include <set>
 #include <span>
 
 #include "data_files.hpp"
@@ -130,7 +131,7 @@ TEST_CASE("a range of 250 sequences, some empty, over four epochs and over one")
   CHECK(hash(list(one.shuffle())) == 15631183514174296458U);
 }
 
-TEST_CASE("a sample is the stream's tokens, and neighbours share exactly one") {
+TEST_CASE("a sample is the stream's tokens, and neighbours share exactly one (B34)") {
   const TestFolder folder;
   write_set(folder / "a", {5, 3, 0, 9, 4});
   const auto source = std::make_shared<const IndexedDataset>(folder / "a");
@@ -150,6 +151,23 @@ TEST_CASE("a sample is the stream's tokens, and neighbours share exactly one") {
     const auto first = stream.begin() + dataset.index().shuffle()[i] * 4;
     CHECK(sample == std::vector<std::int32_t>(first, first + 5));
   }
+}
+
+TEST_CASE("one document is enough for any number of samples (B38)") {
+  const TestFolder folder;
+  write_set(folder / "one", {23});
+  const SourceDataset dataset(std::make_shared<const IndexedDataset>(folder / "one"), {0, 1}, 5, 1000, 3);
+  // n passes of 23 tokens give (23 n - 1) / 5 samples: 217 give 997, 218 give 1002.
+  CHECK(dataset.index().plan().epochs == 218);
+  CHECK(dataset.samples() == 1002);
+  std::vector<std::int32_t> sample(6);
+  std::set<std::int32_t> starts;
+  for (std::int64_t i = 0; i < dataset.samples(); ++i) {
+    dataset.sample(i, sample);
+    for (std::size_t t = 1; t < sample.size(); ++t) REQUIRE(sample[t] == (sample[t - 1] + 1) % 23);
+    starts.insert(sample[0]);
+  }
+  CHECK(starts.size() == 23);  // passes follow each other without a gap, so that samples begin everywhere
 }
 
 TEST_CASE("counts beyond 32 bits follow the formula (B30, B31)") {
@@ -189,7 +207,7 @@ TEST_CASE("indices of 8-byte entries hold large numbers, of 4-byte entries the l
   CHECK(CompactIndex(std::as_bytes(std::span(narrow)).data(), 2, narrow[1])[1] == 4294967295);
 }
 
-TEST_CASE("splits are cut as Megatron cuts them, ties to even") {
+TEST_CASE("splits are cut as Megatron cuts them, ties to even (B25, B27)") {
   const auto bounds = [](const char* split, std::int64_t sequences) {
     Numbers numbers;
     for (const SequenceRange& range : split_ranges(parse_split(split), sequences)) {
@@ -203,10 +221,11 @@ TEST_CASE("splits are cut as Megatron cuts them, ties to even") {
   CHECK(bounds("1,1", 5) == Numbers{0, 2, 2, 5, 5, 5});  // 2.5 to 2
   CHECK(bounds("1,1", 7) == Numbers{0, 4, 4, 7, 7, 7});  // 3.5 to 4
   CHECK(bounds("1", 3) == Numbers{0, 3, 3, 3, 3, 3});
+  CHECK(bounds("90,9.9,0", 999) == Numbers{0, 900, 900, 999, 999, 999});  // of any sum
   CHECK(bounds("9998,0.002,0.002", 10) == Numbers{0, 10, 10, 10, 10, 10});
 }
 
-TEST_CASE("a split that is not three shares is refused with its field") {
+TEST_CASE("a split that is not three shares is refused with its field (B27)") {
   CHECK_FAILS(parse_split("-1,1,0"), 78, "field 1 ('-1')");
   CHECK_FAILS(parse_split("90,abc5,5"), 78, "field 2 ('abc5')");
   CHECK_FAILS(parse_split("90,1e1,5"), 78, "field 2 ('1e1')");

@@ -21,6 +21,11 @@ struct OpNote;
 enum class Epilogue { none, gelu, gelu_gradient };
 const char* name_of(Epilogue epilogue);
 
+/// Of [m, k] times [k, n].
+inline double product_flops(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
 /// Everything that the choice of an algorithm depends on. Matrices are row-major, as in Kernels::gemm.
 struct GemmKey {
   GemmForm form = GemmForm::nt;
@@ -32,7 +37,7 @@ struct GemmKey {
   int alignment = 16;        ///< of all operands, in bytes, at most 16
 
   auto operator<=>(const GemmKey&) const = default;
-  double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+  double flops() const { return product_flops(m, n, k); }
 };
 
 /// `gelu`: the input of GeLU, where there is an epilogue.

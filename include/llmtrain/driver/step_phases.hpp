@@ -12,4 +12,7 @@ void run_action(Parts& parts, const Action& action, const LoadBatch& load, Timer
 void finish_gradients(Parts& parts, Timers& timers);
 void update_weights(Parts& parts, const StepInputs& inputs, Timers& timers);
 
+/// Adds to the totals what this rank counts of a storage's gradient: its squares, and whether all are finite.
+void add_squares(Parts& parts, int storage);
+
 }  // namespace llmtrain

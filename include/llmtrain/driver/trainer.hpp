@@ -21,6 +21,8 @@ class Trainer {
   void step(std::int64_t n);
   /// The numbers of the last step; waits for it.
   StepScalars result();
+  /// Tensors with values that are not finite among what this rank counts of the last step's gradients; one wait a tensor.
+  std::vector<std::string> non_finite_gradients();
   /// Mean loss over the first data.eval_batches global batches of `valid`; always the same ones.
   double evaluate(Loader& valid);
   /// Seconds that steps waited for data, in all.
