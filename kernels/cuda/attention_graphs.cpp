@@ -39,8 +39,8 @@ void place(fe::graph::Graph& graph, Tensor_attributes& to, const AttentionKey& k
            std::int64_t heads, const AttentionTensors& t) {
   const std::int64_t leading = (t.*port.tensor).leading;
   to.set_uid(port.uid)
-      .set_dim({key.entries(), heads, key.sequence, key.head_dim})
-      .set_stride({key.sequence * leading, key.head_dim, leading, 1});
+      .set_dim({key.entries(), heads, key.length(), key.head_dim})
+      .set_stride({key.length() * leading, key.head_dim, leading, 1});
   set_offsets(graph, to, key, port);
 }
 
@@ -59,8 +59,8 @@ void output(fe::graph::Graph& graph, const Attributes& to, const AttentionKey& k
 void place_lse(fe::graph::Graph& graph, Tensor_attributes& to, const AttentionKey& key, const AttentionTensors& t) {
   to.set_uid(lse_port.uid)
       .set_data_type(fe::DataType_t::FLOAT)
-      .set_dim({key.entries(), key.heads, key.sequence, 1})
-      .set_stride(key.documents > 0 ? std::vector<std::int64_t>{key.heads * key.sequence, 1, key.heads, 1}
+      .set_dim({key.entries(), key.heads, key.length(), 1})
+      .set_stride(key.documents > 0 ? std::vector<std::int64_t>{key.heads * key.length(), 1, key.heads, 1}
                   : key.backward    ? std::vector<std::int64_t>{key.heads * key.sequence, key.sequence, 1, 1}
                                     : std::vector<std::int64_t>{key.sequence, t.lse.leading, 1, 1});
   set_offsets(graph, to, key, lse_port);
@@ -101,7 +101,7 @@ void describe_backward(fe::graph::Graph& graph, const AttentionKey& key, const A
                      .set_deterministic_algorithm(deterministic);
   mask(graph, options, key);
   if (key.documents > 0) {  // workspace for the tokens that there are, not for as many full sequences as documents
-    const auto tokens = static_cast<int>(key.batch * key.sequence);
+    const auto tokens = static_cast<int>(key.length());
     options.set_max_total_seq_len_q(tokens).set_max_total_seq_len_kv(tokens);
   }
   Tensor_attributes lse;

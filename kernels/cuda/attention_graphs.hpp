@@ -57,6 +57,8 @@ struct AttentionKey {
     return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(documents)));
   }
   std::int64_t entries() const { return documents > 0 ? documents : batch; }
+  /// Tokens that an entry may have. cuDNN 9.19 rounds d_q for so many tokens in all, however many entries there are.
+  std::int64_t length() const { return documents > 0 ? batch * sequence : sequence; }
 
   auto tied() const {
     return std::tie(backward, batch, sequence, heads, kv_heads, head_dim, window, documents, scale, leading);
