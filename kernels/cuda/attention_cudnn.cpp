@@ -52,6 +52,8 @@ class Cursor {
 DocumentLayout take_layout(Cursor& workspace, std::int64_t capacity, const AttentionTensors& t) {
   DocumentLayout layout;
   layout.capacity = capacity;
+  layout.single = variant('n');
+  layout.short_offsets = variant('i');
   layout.begins = workspace.take(DType::int32, {capacity + 1}).ptr<std::int32_t>();
   layout.lengths = workspace.take(DType::int32, {capacity}).ptr<std::int32_t>();
   for (const Port& port : ports) {
@@ -122,11 +124,15 @@ bool CudnnAttention::run(bool backward, cudaStream_t stream, const AttentionTens
   if (backward && masked) transpose_stats(stream, given.lse, t.lse);
   if (backward && !masked) pack_stats(stream, given.lse, t.lse, shape);
   graphs_->run(built, stream, pointers, cursor.rest().data);
-  if (masked && !backward) transpose_stats(stream, t.lse, given.lse);
+  if (masked && !backward) {
+    transpose_stats(stream, t.lse, given.lse);
+    if (!layout.single) single_tokens_forward(stream, t, options);
+  }
   if (masked && backward) {
     copy_rows(stream, t.d_q, given.d_q);
     copy_rows(stream, t.d_k, given.d_k);
     copy_rows(stream, t.d_v, given.d_v);
+    if (!layout.single) single_tokens_backward(stream, t, options);
   }
   return true;
 }

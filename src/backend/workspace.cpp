@@ -54,7 +54,7 @@ std::int64_t attention_fixed_bytes(const AttentionShape& shape, DType stats) {
 std::int64_t attention_documents_bytes(const AttentionShape& shape) {
   constexpr std::int64_t offsets = 9, slack = 16 * 256;  // tensors of a call, and the rounding of all their places
   const std::int64_t tokens = shape.batch * shape.sequence;
-  const std::int64_t documents = std::min(2 * tokens, cuda_most_documents) + 1;  // as a power of two
+  const std::int64_t documents = std::min(2 * tokens + 32, cuda_most_documents) + 1;  // a power of two, 8 or more
   const std::int64_t a_document = offsets * size_of(DType::int64) + 2 * size_of(DType::int32);
   return documents * a_document + tokens * (shape.heads + 2 * shape.kv_heads) * shape.head_dim * size_of(DType::bf16) +
          slack;
