@@ -31,6 +31,7 @@ done
 echo "== probes took $SECONDS s"
 [ "${DEVICE:-cuda}" = cpu ] && exit
 PARTS=waits perf/gpu_check.sh "$build" "$out/waits" | grep -v '^ *$' | cut -c1-200
+grep -hE '^ +(device|software|peak|products|start) ' "$out/waits/waits.llama3.2-1b.log"
 echo "== until here $SECONDS s"
 python3 perf/random_tokens.py "$out/documents" --vocab 257 --tokens 200000 --document 90 --chain
 cat >"$out/small.yaml" <<YAML
