@@ -93,7 +93,10 @@ bool CudnnAttention::run(bool backward, cudaStream_t stream, const AttentionTens
   } else if (backward) {
     given.lse = cursor.take(DType::fp32, {shape.batch, shape.heads, shape.sequence});
   }
-  if (masked && backward) {  // cuDNN's own workspace has the gradients' gaps between rows, once a query head
+  if (masked && backward) {
+    // cuDNN's own workspace has the gradients' gaps between rows, once a query head. It finds documents in its sum of d_q
+    // (9.19) by q's offsets, so that q is to lie as d_q does.
+    given.q = cursor.take(t.q.dtype, {tokens, shape.heads, shape.head_dim});
     given.d_q = cursor.take(t.d_q.dtype, {tokens, shape.heads, shape.head_dim});
     given.d_k = cursor.take(t.d_k.dtype, {tokens, shape.kv_heads, shape.head_dim});
     given.d_v = cursor.take(t.d_v.dtype, {tokens, shape.kv_heads, shape.head_dim});
@@ -121,7 +124,10 @@ bool CudnnAttention::run(bool backward, cudaStream_t stream, const AttentionTens
     pointers[lengths_uid] = layout.lengths;
     lay_out_documents(stream, layout, t.starts, shape.sequence);
   }
-  if (backward && masked) transpose_stats(stream, given.lse, t.lse);
+  if (backward && masked) {
+    transpose_stats(stream, given.lse, t.lse);
+    copy_rows(stream, given.q, t.q);
+  }
   if (backward && !masked) pack_stats(stream, given.lse, t.lse, shape);
   graphs_->run(built, stream, pointers, cursor.rest().data);
   if (masked && !backward) {

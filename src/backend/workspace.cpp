@@ -56,8 +56,8 @@ std::int64_t attention_documents_bytes(const AttentionShape& shape) {
   const std::int64_t tokens = shape.batch * shape.sequence;
   const std::int64_t documents = std::min(2 * tokens + 32, cuda_most_documents) + 1;  // a power of two, 8 or more
   const std::int64_t a_document = offsets * size_of(DType::int64) + 2 * size_of(DType::int32);
-  return documents * a_document + tokens * (shape.heads + 2 * shape.kv_heads) * shape.head_dim * size_of(DType::bf16) +
-         slack;
+  return documents * a_document + 2 * tokens * (shape.heads + shape.kv_heads) * shape.head_dim * size_of(DType::bf16) +
+         slack;  // q, d_q, d_k and d_v
 }
 
 std::int64_t attention_backward_workspace(DeviceKind kind, const AttentionShape& shape, DType stats, bool masked) {
