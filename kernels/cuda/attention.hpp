@@ -27,27 +27,20 @@ void pack_stats(cudaStream_t stream, Tensor packed, Tensor lse, const AttentionS
 /// to [n, m] = from [m, n] transposed, both fp32.
 void transpose_stats(cudaStream_t stream, Tensor to, Tensor from);
 
-/// Documents of two tokens and more as batch entries of packed tensors, on the device: how many tokens each has, and where
-/// it begins in each tensor, in elements. Entries beyond the last document are empty and lie at the end.
+/// Documents as batch entries of packed tensors, on the device: how many tokens each has, and where it begins in each
+/// tensor, in elements. Entries beyond the last document are empty and lie at the end.
 struct DocumentLayout {
   static constexpr int most_tensors = 9;
 
-  std::int64_t capacity = 0;        ///< entries
+  std::int64_t capacity = 0;        ///< entries; 0 without document masks
   std::int32_t* begins = nullptr;   ///< [capacity + 1] first tokens
   std::int32_t* lengths = nullptr;  ///< [capacity]
-  bool short_offsets = false;       ///< TEMPORARY: of 32 bits
-  bool single = false;              ///< documents of one token are entries, too
   int tensors = 0;
   std::int64_t leading[most_tensors] = {};   ///< elements between tokens of each tensor
   std::int64_t* offsets[most_tensors] = {};  ///< [capacity + 1] each
 };
 /// Fills the layout from `starts` (see Kernels::attention_forward), which has no more documents than there are entries.
 void lay_out_documents(cudaStream_t stream, const DocumentLayout& layout, Tensor starts, std::int64_t sequence);
-
-/// Documents of one token, whose probability is 1: out = v, lse the score; d_q = d_k = 0, d_v = the sum of the group's d_out.
-/// bf16 data.
-void single_tokens_forward(cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options);
-void single_tokens_backward(cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options);
 
 class AttentionGraphs;
 

@@ -49,19 +49,51 @@ class Cursor {
   bool fits_ = true;
 };
 
-DocumentLayout take_layout(Cursor& workspace, std::int64_t capacity, const AttentionTensors& t) {
+/// The call as cuDNN takes it: tensors that it wants laid out otherwise get places in the workspace.
+AttentionTensors take_tensors(Cursor& workspace, bool backward, const AttentionTensors& t, const AttentionShape& s) {
+  const std::int64_t tokens = s.batch * s.sequence;
+  AttentionTensors given = t;
+  if (t.starts) {
+    given.lse = workspace.take(DType::fp32, {tokens, s.heads});
+  } else if (backward) {
+    given.lse = workspace.take(DType::fp32, {s.batch, s.heads, s.sequence});
+  }
+  if (t.starts && backward) {
+    // cuDNN keeps gradients of every query head as far apart as the tensors' own rows are, and finds documents in its fp32
+    // sum of d_q by q's offsets (9.19, H200: elsewhere d_q is wrong), so that q is to lie as d_q does.
+    given.q = workspace.take(t.q.dtype, {tokens, s.heads, s.head_dim});
+    given.d_q = workspace.take(t.d_q.dtype, {tokens, s.heads, s.head_dim});
+    given.d_k = workspace.take(t.d_k.dtype, {tokens, s.kv_heads, s.head_dim});
+    given.d_v = workspace.take(t.d_v.dtype, {tokens, s.kv_heads, s.head_dim});
+  }
+  return given;
+}
+
+DocumentLayout take_layout(Cursor& workspace, std::int64_t capacity, const AttentionTensors& given) {
   DocumentLayout layout;
+  if (capacity == 0) return layout;
   layout.capacity = capacity;
-  layout.single = variant('n');
-  layout.short_offsets = variant('i');
   layout.begins = workspace.take(DType::int32, {capacity + 1}).ptr<std::int32_t>();
   layout.lengths = workspace.take(DType::int32, {capacity}).ptr<std::int32_t>();
   for (const Port& port : ports) {
-    if (!(t.*port.tensor)) continue;
-    layout.leading[layout.tensors] = (t.*port.tensor).leading;
+    if (!(given.*port.tensor)) continue;
+    layout.leading[layout.tensors] = (given.*port.tensor).leading;
     layout.offsets[layout.tensors++] = workspace.take(DType::int64, {capacity + 1}).ptr<std::int64_t>();
   }
   return layout;
+}
+
+/// By their numbers in a graph.
+std::unordered_map<std::int64_t, void*> pointers_of(const AttentionTensors& given, const DocumentLayout& layout) {
+  std::unordered_map<std::int64_t, void*> pointers;
+  int number = 0;
+  for (const Port& port : ports) {
+    if (!(given.*port.tensor)) continue;
+    pointers[port.uid] = (given.*port.tensor).data;
+    if (layout.capacity > 0) pointers[port.offsets()] = layout.offsets[number++];
+  }
+  if (layout.capacity > 0) pointers[lengths_uid] = layout.lengths;
+  return pointers;
 }
 
 void copy_rows(cudaStream_t stream, const Tensor& to, const Tensor& from) {
@@ -70,6 +102,22 @@ void copy_rows(cudaStream_t stream, const Tensor& to, const Tensor& from) {
                                static_cast<std::size_t>(to.cols() * size_of(to.dtype)),
                                static_cast<std::size_t>(to.rows()), cudaMemcpyDeviceToDevice, stream),
              "attention_backward");
+}
+
+/// What a backward pass reads that lies elsewhere for cuDNN.
+void copy_inputs(cudaStream_t stream, const AttentionTensors& given, const AttentionTensors& t,
+                 const AttentionShape& shape) {
+  if (!t.starts) return pack_stats(stream, given.lse, t.lse, shape);
+  transpose_stats(stream, given.lse, t.lse);
+  copy_rows(stream, given.q, t.q);
+}
+
+/// What a call with document masks wrote elsewhere.
+void copy_results(cudaStream_t stream, const AttentionTensors& t, const AttentionTensors& given, bool backward) {
+  if (!backward) return transpose_stats(stream, t.lse, given.lse);
+  copy_rows(stream, t.d_q, given.d_q);
+  copy_rows(stream, t.d_k, given.d_k);
+  copy_rows(stream, t.d_v, given.d_v);
 }
 
 }  // namespace
@@ -83,26 +131,10 @@ bool CudnnAttention::run(bool backward, cudaStream_t stream, const AttentionTens
   refusal_ = known_refusal(t, options);
   surprised_ = false;
   if (!refusal_.empty()) return false;
-  const AttentionShape& shape = options.shape;
-  const std::int64_t tokens = shape.batch * shape.sequence;
-  const bool masked = static_cast<bool>(t.starts);
   Cursor cursor(workspace);
-  AttentionTensors given = t;  // to cuDNN
-  if (masked) {
-    given.lse = cursor.take(DType::fp32, {tokens, shape.heads});
-  } else if (backward) {
-    given.lse = cursor.take(DType::fp32, {shape.batch, shape.heads, shape.sequence});
-  }
-  if (masked && backward) {
-    // cuDNN's own workspace has the gradients' gaps between rows, once a query head. It finds documents in its sum of d_q
-    // (9.19) by q's offsets, so that q is to lie as d_q does.
-    given.q = cursor.take(t.q.dtype, {tokens, shape.heads, shape.head_dim});
-    given.d_q = cursor.take(t.d_q.dtype, {tokens, shape.heads, shape.head_dim});
-    given.d_k = cursor.take(t.d_k.dtype, {tokens, shape.kv_heads, shape.head_dim});
-    given.d_v = cursor.take(t.d_v.dtype, {tokens, shape.kv_heads, shape.head_dim});
-  }
+  const AttentionTensors given = take_tensors(cursor, backward, t, options.shape);
   const AttentionKey key(backward, given, options);
-  const DocumentLayout layout = masked ? take_layout(cursor, key.documents, given) : DocumentLayout{};
+  const DocumentLayout layout = take_layout(cursor, key.documents, given);
   const AttentionGraphs::Built& built = graphs_->of(key, given);
   refusal_ = built.refusal;
   if (built.graph != nullptr && !(cursor.fits() && built.workspace <= cursor.rest().bytes())) {
@@ -112,34 +144,11 @@ bool CudnnAttention::run(bool backward, cudaStream_t stream, const AttentionTens
   surprised_ = !refusal_.empty();
   if (surprised_) return false;
 
-  std::unordered_map<std::int64_t, void*> pointers;
-  int number = 0;
-  for (const Port& port : ports) {
-    const Tensor& tensor = given.*port.tensor;
-    if (!tensor) continue;
-    pointers[port.uid] = tensor.data;
-    if (masked) pointers[port.offsets()] = layout.offsets[number++];
-  }
-  if (masked) {
-    pointers[lengths_uid] = layout.lengths;
-    lay_out_documents(stream, layout, t.starts, shape.sequence);
-  }
-  if (backward && masked) {
-    transpose_stats(stream, given.lse, t.lse);
-    copy_rows(stream, given.q, t.q);
-  }
-  if (backward && !masked) pack_stats(stream, given.lse, t.lse, shape);
+  if (t.starts) lay_out_documents(stream, layout, t.starts, options.shape.sequence);
+  if (backward) copy_inputs(stream, given, t, options.shape);
+  std::unordered_map<std::int64_t, void*> pointers = pointers_of(given, layout);
   graphs_->run(built, stream, pointers, cursor.rest().data);
-  if (masked && !backward) {
-    transpose_stats(stream, t.lse, given.lse);
-    if (!layout.single) single_tokens_forward(stream, t, options);
-  }
-  if (masked && backward) {
-    copy_rows(stream, t.d_q, given.d_q);
-    copy_rows(stream, t.d_k, given.d_k);
-    copy_rows(stream, t.d_v, given.d_v);
-    if (!layout.single) single_tokens_backward(stream, t, options);
-  }
+  if (t.starts) copy_results(stream, t, given, backward);
   return true;
 }
 

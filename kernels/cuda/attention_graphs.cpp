@@ -29,7 +29,7 @@ void set_offsets(fe::graph::Graph& graph, Tensor_attributes& to, const Attention
   if (key.documents == 0) return;
   to.set_ragged_offset(graph.tensor(Tensor_attributes()
                                         .set_uid(port.offsets())
-                                        .set_data_type(variant('i') ? fe::DataType_t::INT32 : fe::DataType_t::INT64)
+                                        .set_data_type(fe::DataType_t::INT64)
                                         .set_dim({key.documents + 1, 1, 1, 1})
                                         .set_stride({1, 1, 1, 1})));
 }
@@ -100,9 +100,8 @@ void describe_backward(fe::graph::Graph& graph, const AttentionKey& key, const A
                      .set_attn_scale(static_cast<float>(key.scale))
                      .set_deterministic_algorithm(deterministic);
   mask(graph, options, key);
-  if (key.documents > 0 &&
-      !variant('w')) {  // workspace for the tokens that there are, not for as many full sequences as documents
-    const auto tokens = static_cast<int>(variant('s') ? key.batch * key.sequence : key.length());
+  if (key.documents > 0) {  // workspace for the tokens that there are, not for every entry as many
+    const auto tokens = static_cast<int>(key.length());
     options.set_max_total_seq_len_q(tokens).set_max_total_seq_len_kv(tokens);
   }
   Tensor_attributes lse;

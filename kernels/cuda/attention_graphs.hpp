@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,14 +18,6 @@ class Graph;
 }
 
 namespace llmtrain {
-
-/// TEMPORARY, for one run on a GPU: letters of LLMTRAIN_MASKS choose variants. s: entries as long as a sequence; r: tokens and
-/// entries rounded up as TransformerEngine does; i: offsets of 32 bits; w: cuDNN is not told how many tokens there are;
-/// n: documents of one token are entries like others.
-inline bool variant(char letter) {
-  static const char* const letters = std::getenv("LLMTRAIN_MASKS");
-  return letters != nullptr && std::strchr(letters, letter) != nullptr;
-}
 
 /// A tensor of a call: its number in a graph, and its place in AttentionTensors.
 struct Port {
@@ -65,17 +55,12 @@ struct AttentionKey {
   }
   /// Batch entries of a graph that takes so many documents: few numbers, as each is a graph to be built in mid-training.
   static std::int64_t capacity_for(std::int64_t documents) {
-    const std::int64_t least = variant('r') ? 32 : 8;
+    constexpr std::int64_t least = 8;
     return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max(documents, least))));
   }
   std::int64_t entries() const { return documents > 0 ? documents : batch; }
-  /// Tokens that an entry may have. cuDNN 9.19 rounds d_q for so many tokens in all, however many entries there are.
-  std::int64_t length() const {
-    const std::int64_t tokens = batch * sequence;
-    if (documents > 0 && variant('r'))
-      return std::max<std::int64_t>(1024, std::bit_ceil(static_cast<std::uint64_t>(tokens)));
-    return documents > 0 && !variant('s') ? tokens : sequence;
-  }
+  /// Tokens that an entry may have; a document may have all, with which results were right (cuDNN 9.19, H200).
+  std::int64_t length() const { return documents > 0 ? batch * sequence : sequence; }
 
   auto tied() const {
     return std::tie(backward, batch, sequence, heads, kv_heads, head_dim, window, documents, scale, leading);

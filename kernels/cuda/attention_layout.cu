@@ -25,31 +25,20 @@ __global__ void __launch_bounds__(block_threads)
 
 constexpr int layout_threads = 1024;
 
-/// Where documents begin and end.
-struct Documents {
-  const std::int32_t* starts;
-  std::int64_t tokens, sequence;
-
-  __device__ bool begins(std::int64_t token) const {
-    const std::int64_t place = token % sequence;
-    return place == 0 || starts[token] == place;
-  }
-  __device__ bool ends_before(std::int64_t token) const { return token == tokens || begins(token); }
-  __device__ bool single(std::int64_t token) const { return begins(token) && ends_before(token + 1); }
-};
-
-/// One block. A thread counts the entries that begin among its share of the tokens; sums over the threads before it
+/// One block. A thread counts the documents that begin among its share of the tokens; sums over the threads before it
 /// number them.
-__global__ void __launch_bounds__(layout_threads) documents_kernel(DocumentLayout layout, Documents documents) {
+__global__ void __launch_bounds__(layout_threads)
+    documents_kernel(DocumentLayout layout, const std::int32_t* starts, std::int64_t tokens, std::int64_t sequence) {
   __shared__ int counts[layout_threads];
   const int me = static_cast<int>(threadIdx.x);
-  const std::int64_t tokens = documents.tokens, share = (tokens + layout_threads - 1) / layout_threads;
+  const std::int64_t share = (tokens + layout_threads - 1) / layout_threads;
   const std::int64_t first = me * share, last = first + share < tokens ? first + share : tokens;
-  const auto enters = [&](std::int64_t token) {
-    return documents.begins(token) && (layout.single || !documents.ends_before(token + 1));
+  const auto begins = [&](std::int64_t token) {
+    const std::int64_t place = token % sequence;
+    return place == 0 || starts[token] == place;
   };
   int count = 0;
-  for (std::int64_t token = first; token < last; ++token) count += enters(token) ? 1 : 0;
+  for (std::int64_t token = first; token < last; ++token) count += begins(token) ? 1 : 0;
   counts[me] = count;
   __syncthreads();
   for (int reach = 1; reach < layout_threads; reach *= 2) {
@@ -58,87 +47,20 @@ __global__ void __launch_bounds__(layout_threads) documents_kernel(DocumentLayou
     counts[me] += before;
     __syncthreads();
   }
-  const std::int64_t entries = counts[layout_threads - 1];
-  for (std::int64_t i = entries + me; i <= layout.capacity; i += layout_threads) {
-    layout.begins[i] = static_cast<std::int32_t>(tokens);
-    if (i < layout.capacity) layout.lengths[i] = 0;
-  }
-  std::int64_t number = counts[me] - count;  // entries that began before the token
+  std::int64_t number = counts[me] - count;  // documents that began before the share
   for (std::int64_t token = first; token < last; ++token) {
-    if (enters(token) && number < layout.capacity) layout.begins[number++] = static_cast<std::int32_t>(token);
-    // The end first, until all beginnings are known.
-    if (number > 0 && documents.ends_before(token + 1) && (layout.single || !documents.single(token))) {
-      layout.lengths[number - 1] = static_cast<std::int32_t>(token + 1);
-    }
+    if (begins(token) && number <= layout.capacity) layout.begins[number++] = static_cast<std::int32_t>(token);
+  }
+  for (std::int64_t i = counts[layout_threads - 1] + me; i <= layout.capacity; i += layout_threads) {
+    layout.begins[i] = static_cast<std::int32_t>(tokens);
   }
   __syncthreads();
   for (std::int64_t i = me; i <= layout.capacity; i += layout_threads) {
     const std::int64_t begin = layout.begins[i];
-    if (i < entries && i < layout.capacity) layout.lengths[i] -= static_cast<std::int32_t>(begin);
+    if (i < layout.capacity) layout.lengths[i] = static_cast<std::int32_t>(layout.begins[i + 1] - begin);
     for (int tensor = 0; tensor < layout.tensors; ++tensor) {
-      if (layout.short_offsets) {
-        reinterpret_cast<std::int32_t*>(layout.offsets[tensor])[i] =
-            static_cast<std::int32_t>(begin * layout.leading[tensor]);
-      } else {
-        layout.offsets[tensor][i] = begin * layout.leading[tensor];
-      }
+      layout.offsets[tensor][i] = begin * layout.leading[tensor];
     }
-  }
-}
-
-struct SingleTokens {
-  Documents documents;
-  Matrix<Bf16> q, k, v, out, d_out, d_q, d_k, d_v;
-  Matrix<float> lse;
-  std::int64_t heads, kv_heads, dim;
-  float scale;
-};
-
-SingleTokens single_tokens(const AttentionTensors& t, const AttentionOptions& o) {
-  const AttentionShape& s = o.shape;
-  return {{t.starts.ptr<std::int32_t>(), t.starts.numel(), s.sequence},
-          Matrix<Bf16>(t.q),
-          Matrix<Bf16>(t.k),
-          Matrix<Bf16>(t.v),
-          Matrix<Bf16>(t.out),
-          Matrix<Bf16>(t.d_out),
-          Matrix<Bf16>(t.d_q),
-          Matrix<Bf16>(t.d_k),
-          Matrix<Bf16>(t.d_v),
-          Matrix<float>(t.lse),
-          s.heads,
-          s.kv_heads,
-          s.head_dim,
-          static_cast<float>(o.scale)};
-}
-
-/// A block a token, a warp a head.
-__global__ void __launch_bounds__(block_threads) single_tokens_forward_kernel(SingleTokens s) {
-  const std::int64_t token = blockIdx.x, group = s.heads / s.kv_heads;
-  if (!s.documents.single(token)) return;
-  const int lane = static_cast<int>(threadIdx.x) % warp;
-  for (std::int64_t head = threadIdx.x / warp; head < s.heads; head += block_threads / warp) {
-    const std::int64_t mine = head * s.dim, shared = head / group * s.dim;
-    float product = 0;
-    for (std::int64_t d = lane; d < s.dim; d += warp) {
-      product += load(*s.q.at(token, mine + d)) * load(*s.k.at(token, shared + d));
-      *s.out.at(token, mine + d) = *s.v.at(token, shared + d);
-    }
-    product = warp_sum(product);
-    if (lane == 0) *s.lse.at(head, token) = product * s.scale;
-  }
-}
-
-__global__ void __launch_bounds__(block_threads) single_tokens_backward_kernel(SingleTokens s) {
-  const std::int64_t token = blockIdx.x, group = s.heads / s.kv_heads;
-  if (!s.documents.single(token)) return;
-  for (std::int64_t i = threadIdx.x; i < s.heads * s.dim; i += block_threads) store(*s.d_q.at(token, i), 0.0f);
-  for (std::int64_t i = threadIdx.x; i < s.kv_heads * s.dim; i += block_threads) {
-    const std::int64_t head = i / s.dim * group, d = i % s.dim;
-    float sum = 0;
-    for (std::int64_t g = 0; g < group; ++g) sum += load(*s.d_out.at(token, (head + g) * s.dim + d));
-    store(*s.d_k.at(token, i), 0.0f);
-    store(*s.d_v.at(token, i), sum);
   }
 }
 
@@ -158,20 +80,8 @@ void transpose_stats(cudaStream_t stream, Tensor to, Tensor from) {
 }
 
 void lay_out_documents(cudaStream_t stream, const DocumentLayout& layout, Tensor starts, std::int64_t sequence) {
-  documents_kernel<<<1, layout_threads, 0, stream>>>(layout, {starts.ptr<std::int32_t>(), starts.numel(), sequence});
+  documents_kernel<<<1, layout_threads, 0, stream>>>(layout, starts.ptr<std::int32_t>(), starts.numel(), sequence);
   check_launch("attention");
-}
-
-void single_tokens_forward(cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options) {
-  single_tokens_forward_kernel<<<static_cast<unsigned>(t.starts.numel()), block_threads, 0, stream>>>(
-      single_tokens(t, options));
-  check_launch("attention_forward");
-}
-
-void single_tokens_backward(cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options) {
-  single_tokens_backward_kernel<<<static_cast<unsigned>(t.starts.numel()), block_threads, 0, stream>>>(
-      single_tokens(t, options));
-  check_launch("attention_backward");
 }
 
 }  // namespace llmtrain

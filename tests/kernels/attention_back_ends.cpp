@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Attention of model shapes, in a packed tensor, with and without document masks, against the CPU's kernels in fp64 on
 /// the same numbers.
-#include <fmt/format.h>
-
-#include <cstring>
-
 #include "llmtrain/backend/workspace.hpp"
 #include "pair.hpp"
 
@@ -80,19 +76,7 @@ struct Case {
     call(reference(), forward.exact.tensor(), backward.exact.tensor(), lse.exact.tensor(), theirs.tensor(),
          is_backward);
   }
-  template <class U>
-  static Pair<U> transposed(const Pair<U>& x) {
-    const std::int64_t cols = x.exact.cols(), rows = x.exact.rows();
-    Pair<U> result({cols, rows});
-    for (std::int64_t i = 0; i < cols; ++i) {
-      for (std::int64_t j = 0; j < rows; ++j) {
-        result.tested.at(i, j) = x.tested.at(j, i);
-        result.exact.at(i, j) = x.exact.at(j, i);
-      }
-    }
-    return result;
-  }
-  /// The results in `cols` columns from `col` on.
+  /// `rows` rows from `row` on, `cols` columns from `col` on.
   static Pair<T> part(const Pair<T>& x, std::int64_t row, std::int64_t rows, std::int64_t col, std::int64_t cols) {
     Pair<T> result({rows, cols});
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -104,70 +88,22 @@ struct Case {
     return result;
   }
 
-  /// In which documents columns [first, last) of a result [tokens, columns] are wrong by check_close's measure.
-  template <class U>
-  std::string wrong_documents(const Pair<U>& x, double bound, std::int64_t first, std::int64_t last) const {
-    double squares = 0;
-    for (const double e : x.exact.values()) squares += e * e;
-    const double rms = std::sqrt(squares / static_cast<double>(x.exact.numel()));
-    std::int64_t documents = 0, bad = 0;
-    std::string text;
-    for (std::int64_t begin = 0, end = 0; begin < tokens; begin = end, ++documents) {
-      std::int64_t wrong = 0, zeros = 0;
-      double largest = 0;
-      do {
-        for (std::int64_t col = first; col < last; ++col) {
-          const double got = static_cast<double>(x.tested.at(end, col)), e = x.exact.at(end, col);
-          if (std::abs(got - e) <= bound * (std::abs(e) + rms)) continue;
-          wrong += 1;
-          zeros += got == 0 ? 1 : 0;
-          if (!(std::abs(got - e) <= largest)) largest = std::abs(got - e);
-        }
-        ++end;
-      } while (end < tokens && starts.at(end) != end % s.sequence);
-      if (wrong == 0) continue;
-      if (++bad > 4) continue;
-      text += fmt::format("; number {} of {} tokens from {} on: {} elements, {} of them 0, largest error {:.3g}",
-                          documents, end - begin, begin, wrong, zeros, largest);
-    }
-    return bad == 0 ? "" : fmt::format("wrong in {} of {} documents{}", bad, documents, text);
-  }
-  template <class U>
-  void tell(const char* what, const Pair<U>& x, double bound, std::int64_t first, std::int64_t last) const {
-    if (!probing) return;
-    const std::string where = wrong_documents(x, bound, first, last);
-    fmt::print("  {}: {}\n", what, where.empty() ? "right" : where);
-    std::fflush(stdout);
-  }
-
   void check() {
-    if (probing) {
-      fmt::print("{} sequences of {}, heads {}/{}, head_dim {}, window {}, {} documents\n", s.batch, s.sequence,
-                 s.heads, s.kv_heads, s.head_dim, options.window, options.documents);
-      std::fflush(stdout);
-    }
     both(false);
-    if (probing) fmt::print("  forward refused: '{}'\n", kernels().attention_refusal());
-    // With matrix units, probabilities and gradients of scores are rounded to the data's type before they meet v, q, k.
+    // With matrix units, probabilities and gradients of scores are rounded to the data's type before they meet v, q, k:
+    // errors of single elements follow the sum of p |v|, while out, whose rms bounds them, averages down.
     const Pair<T> out = part(forward, tail, tokens, q + 2 * kv, q);
-    tell("out", out, 2 * tolerance<T>, 0, q);
-    tell("lse", transposed(lse), tolerance<StatsOf<T>>, 0, s.heads);
-    out.check("out", 2 * tolerance<T>);
+    out.check("out", 4 * tolerance<T>);
+    CHECK(relative_distance(out) < tolerance<T>);
     lse.check("lse", tolerance<StatsOf<T>>);
     for (std::int64_t i = 0; i < forward.tested.numel(); ++i) {  // the gradient is that of the output as stored
       forward.exact.flat(i) = static_cast<double>(forward.tested.flat(i));
     }
     both(true);
-    if (probing) fmt::print("  backward refused: '{}'\n", kernels().attention_refusal());
     const Pair<T> gradients = part(backward, tail, tokens, q, q + 2 * kv);
-    tell("d_q", gradients, 16 * tolerance<T>, 0, q);
-    tell("d_k", gradients, 16 * tolerance<T>, q, q + kv);
-    tell("d_v", gradients, 16 * tolerance<T>, q + kv, q + 2 * kv);
     gradients.check("gradients", 16 * tolerance<T>);  // single elements; and as a whole:
-    if (probing) fmt::print("  distance {:.2e} of {:.2e}\n", relative_distance(gradients), 2 * tolerance<T>);
     CHECK(relative_distance(gradients) < 2 * tolerance<T>);
   }
-  static const bool probing;
 
   AttentionShape s;
   std::int64_t tail;
@@ -181,17 +117,6 @@ struct Case {
   Buffer<std::uint8_t> theirs = space(attention_backward_workspace(DeviceKind::cpu, s, DType::fp64, true));
 };
 
-/// TEMPORARY, for one run on a GPU: masks as many as LLMTRAIN_TEST_MASK says by number, each told of.
-const char* const wanted_masks = std::getenv("LLMTRAIN_TEST_MASK");
-template <class T>
-const bool Case<T>::probing = wanted_masks != nullptr;
-bool wanted(const Mask& mask) {
-  const bool yes =
-      wanted_masks == nullptr || std::strchr(wanted_masks, static_cast<char>('0' + (&mask - masks))) != nullptr;
-  if (yes && wanted_masks != nullptr) fmt::print("{}: ", mask.name), std::fflush(stdout);
-  return yes;
-}
-
 }  // namespace
 
 TEST_CASE_TEMPLATE("attention of model shapes, with and without document masks", T, Bf16, float) {
@@ -202,7 +127,6 @@ TEST_CASE_TEMPLATE("attention of model shapes, with and without document masks",
     INFO("batch ", s.batch, " sequence ", s.sequence, " heads ", s.heads, "/", s.kv_heads, " head_dim ", s.head_dim,
          " window ", setup.window);
     for (const Mask& mask : masks) {
-      if (!wanted(mask)) continue;
       INFO(mask.name);
       Case<T>(setup, mask, random).check();
     }
@@ -213,7 +137,6 @@ TEST_CASE_TEMPLATE("attention does not take in what lies behind the last token",
   Random random(6);
   for (const Setup& setup : {Setup{{2, 200, 4, 2, 64}}, Setup{{1, 77, 4, 4, 128}}}) {
     for (const Mask& mask : masks) {
-      if (!wanted(mask)) continue;
       INFO(mask.name);
       Case<T>(setup, mask, random, 160).check();
     }

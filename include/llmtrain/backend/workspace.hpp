@@ -26,7 +26,7 @@ std::int64_t attention_backward_workspace(DeviceKind kind, const AttentionShape&
 // run.deterministic), and what every call needs besides.
 std::int64_t attention_scores_bytes(const AttentionShape& shape);
 std::int64_t attention_fixed_bytes(const AttentionShape& shape, DType stats);
-// What document masks add: offsets of the documents in every tensor, and the gradients without gaps between rows.
+// What document masks add: offsets of the documents in every tensor, and q and the gradients without gaps between rows.
 std::int64_t attention_documents_bytes(const AttentionShape& shape);
 /// Documents that one attention call takes on the library's path.
 inline constexpr std::int64_t cuda_most_documents = std::int64_t{1} << 15;
