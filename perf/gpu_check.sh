@@ -181,7 +181,7 @@ steps_of() {
     set -- "${keys[@]}" model.layers=1 model.hidden=64 model.heads=2 model.kv_heads=2 model.head_dim=32 model.ffn=64 \
       model.seq_len=32 model.vocab=512 "data.train=[$work/small]"
   fi
-  if part "steps.$name" 75 "$build/llmtrain" "$work/random.yaml" "run.dir=$work/$name" "schedule.micro_batch=$micro" \
+  if part "steps.$name" 170 "$build/llmtrain" "$work/random.yaml" "run.dir=$work/$name" "schedule.micro_batch=$micro" \
     "schedule.global_batch=$batch" "$@"; then
     python3 perf/steps.py "$work/$name/metrics.jsonl" --must "$must" "$name" "$micro x $micro_batches" | tee -a "$out/steps.md"
   else
@@ -226,7 +226,7 @@ masks() {
   done
 }
 
-# The last number is of micro-batches, so that 23 steps take at most about 40 s.
+# The last number is of micro-batches: as many as the best peer of a row took. 23 steps take up to two minutes, all rows 15.
 steps() {
   small_tokens
   [ "$device" = cpu ] || random_tokens
@@ -234,14 +234,14 @@ steps() {
   printf '| model | micro-batch | tok/s | must | of it | MFU, %% | steps | timing, medians |\n|---|---|--:|--:|--:|--:|--:|---|\n' |
     tee "$out/steps.md"
   steps_of gpt2-124m 578000 64 8 $short
-  steps_of gpt2-1.5b 54000 16 4 $short model.preset=gpt2-1.5b
+  steps_of gpt2-1.5b 54000 16 16 $short model.preset=gpt2-1.5b
   # shellcheck disable=SC2086
   {
-    steps_of qwen2.5-1.5b.bf16 60800 16 4 $short model.preset=qwen2.5-1.5b $low
-    steps_of qwen2.5-1.5b 60800 16 4 $short model.preset=qwen2.5-1.5b
-    steps_of qwen2.5-3b.bf16 31200 16 2 $short model.preset=qwen2.5-3b $low
-    steps_of qwen2.5-3b 31200 16 2 $short model.preset=qwen2.5-3b
-    steps_of qwen2.5-7b.bf16 14300 8 2 $short model.preset=qwen2.5-7b $low
+    steps_of qwen2.5-1.5b.bf16 60800 16 16 $short model.preset=qwen2.5-1.5b $low
+    steps_of qwen2.5-1.5b 60800 16 16 $short model.preset=qwen2.5-1.5b
+    steps_of qwen2.5-3b.bf16 31200 16 8 $short model.preset=qwen2.5-3b $low
+    steps_of qwen2.5-3b 31200 16 8 $short model.preset=qwen2.5-3b
+    steps_of qwen2.5-7b.bf16 14300 8 8 $short model.preset=qwen2.5-7b $low
   }
   steps_of llama3.2-1b 57500 2 4 $long model.preset=llama3.2-1b
   steps_of llama3.2-3b 23000 1 4 $long model.preset=llama3.2-3b
