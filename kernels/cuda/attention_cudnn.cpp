@@ -59,8 +59,8 @@ AttentionTensors take_tensors(Cursor& workspace, bool backward, const AttentionT
     given.lse = workspace.take(DType::fp32, {s.batch, s.heads, s.sequence});
   }
   if (t.starts && backward) {
-    // cuDNN keeps gradients of every query head as far apart as the tensors' own rows are, and finds documents in its fp32
-    // sum of d_q by q's offsets (9.19, H200: elsewhere d_q is wrong), so that q is to lie as d_q does.
+    // cuDNN's own workspace has the gradients' gaps between rows, once a query head. Its fp32 sum of d_q finds documents by
+    // q's offsets, so that q is to lie as d_q does (cuDNN 9.19 on an H200: d_q was wrong from the second document on).
     given.q = workspace.take(t.q.dtype, {tokens, s.heads, s.head_dim});
     given.d_q = workspace.take(t.d_q.dtype, {tokens, s.heads, s.head_dim});
     given.d_k = workspace.take(t.d_k.dtype, {tokens, s.kv_heads, s.head_dim});
