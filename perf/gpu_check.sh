@@ -4,7 +4,7 @@
 # ranks that share the GPU, equal runs, the memory checkers, and times of training steps on random tokens. Needs a built tree.
 #
 # usage: perf/gpu_check.sh [BUILD] [OUT]     BUILD: folder with llmtrain and tests/ (build); OUT: for logs (runs/gpu_check)
-# PARTS="tests models torch layouts deterministic waits steps memcheck" chooses; every part has a time limit and does not stop
+# PARTS="tests models torch layouts deterministic masks waits steps memcheck" chooses; every part has a time limit and does not stop
 # those after it. ROWS="gpt2-124m ..." chooses among the models of steps. DEVICE=cpu tries the script without a GPU.
 # PYTHON (python3) has numpy and h5py for models, and torch and transformers for torch.
 set -u
@@ -13,7 +13,7 @@ build=$(readlink -f "${1:-build}")
 out=${2:-runs/gpu_check}
 device=${DEVICE:-cuda}
 python=${PYTHON:-python3}
-parts=${PARTS:-tests models torch layouts deterministic waits steps memcheck}
+parts=${PARTS:-tests models torch layouts deterministic masks waits steps memcheck}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
@@ -69,6 +69,9 @@ checker() {
 small_tokens() { [ -f "$work/small.bin" ] || python3 perf/random_tokens.py "$work/small" --vocab 257 --tokens 200000 --chain; }
 
 random_tokens() { [ -f "$work/random.bin" ] || python3 perf/random_tokens.py "$work/random" --vocab 50257 --tokens 8000000; }
+document_tokens() {
+  [ -f "$work/documents.bin" ] || python3 perf/random_tokens.py "$work/documents" --vocab 257 --tokens 200000 --document 90 --chain
+}
 
 # Whole models with heads of 64 on GPU and CPU: losses and every gradient of a dump of each.
 models() {
@@ -157,10 +160,12 @@ waits_of() {
 waits() {
   [ "$device" = cpu ] && return
   small_tokens
+  document_tokens
   random_tokens
   LLMTRAIN_TEST_DEVICE=$device part waits.control 60 "$build/tests/test_kernels" '--source-file=*/waits.cpp'
   cat "$out/waits.control.log"
   waits_of gpt small model.family=gpt model.dropout=0.1
+  waits_of documents small "data.train=[$work/documents]" data.document_mask=true
   waits_of deterministic small run.deterministic=true model.seq_len=256
   waits_of llama3.2-1b random model.preset=llama3.2-1b model.seq_len=8192 schedule.micro_batch=1 schedule.global_batch=2
 }
@@ -189,6 +194,36 @@ steps_of() {
   LLMTRAIN_PROFILE=1 part "profile.$name" 60 "$build/llmtrain" "$work/random.yaml" "run.dir=$work/$name.profile" \
     "schedule.micro_batch=$micro" "schedule.global_batch=$batch" "$@" run.steps=6
   sed -n '/device time/,$p' "$out/profile.$name.log" | head -40
+}
+
+# Document masks: the kernels, a model on GPU and CPU, and what attention and steps take with documents of 700 tokens.
+masks() {
+  LLMTRAIN_TEST_DEVICE=$device part masks.kernels 100 "$build/tests/test_kernels" '--source-file=*attention*' -d
+  grep -hE 'warning|WARNING|ERROR|expected|values:|logged|test cases|assertions' "$out/masks.kernels.log" | head -60
+  document_tokens
+  local name where precision key
+  for name in fp32.cpu bf16.cpu "bf16.$device"; do
+    precision=${name%.*} where=${name#*.}
+    part "masks.$name" 60 "$build/llmtrain" verify "$work/small.yaml" model.seq_len=256 model.kv_heads=2 \
+      "data.train=[$work/documents]" data.document_mask=true "run.device=$where" "precision.compute=$precision" \
+      --steps 10 --dump "$work/masks.$name.h5"
+    grep -h warning "$out/masks.$name.log"
+  done
+  part masks.compare 60 "$python" tests/golden/compare_dumps.py bf16 "$work/masks.fp32.cpu.h5" "$work/masks.bf16.cpu.h5" \
+    "$work/masks.bf16.$device.h5"
+  cat "$out/masks.compare.log"
+  [ "$device" = cpu ] && return
+  python3 perf/random_tokens.py "$work/pages" --vocab 50257 --tokens 2000000 --document 700
+  for key in data.document_mask=false data.document_mask=true; do
+    name=${key#*=}
+    part "masks.speed.$name" 60 "$build/perf/kernel_speed" --models llama3.2-1b,qwen2.5-1.5b --only attention "$key"
+    grep -h attention "$out/masks.speed.$name.log"
+    part "masks.steps.$name" 75 "$build/llmtrain" "$work/random.yaml" "run.dir=$work/masks.steps" run.steps=12 \
+      schedule.micro_batch=2 schedule.global_batch=8 model.seq_len=8192 model.preset=llama3.2-1b \
+      "data.train=[$work/pages]" "$key"
+    grep -h warning "$out/masks.steps.$name.log"
+    python3 perf/steps.py "$work/masks.steps/metrics.jsonl" --must 57500 llama3.2-1b "$key"
+  done
 }
 
 # The last number is of micro-batches: as many as the best peer of a row took. 23 steps take up to two minutes, all rows 15.

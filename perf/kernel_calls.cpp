@@ -78,6 +78,23 @@ Write write_of(const Tensor& destination, const std::vector<Tensor>& reads) {
   return reads.back().data == destination.data ? Write::accumulate : Write::overwrite;
 }
 
+/// Tokens of each document, cut where sequences are: about what the web's pages have.
+constexpr std::int64_t document_tokens = 700;
+
+/// Place in its sequence of the first token of a token's document.
+Operands::ByIndex starts_of_documents(std::int64_t sequence) {
+  return [sequence](std::int64_t token) {
+    return std::max(token / document_tokens * document_tokens, token / sequence * sequence) % sequence;
+  };
+}
+
+std::int64_t documents_of(std::int64_t tokens, std::int64_t sequence) {
+  const auto start = starts_of_documents(sequence);
+  std::int64_t count = 0;
+  for (std::int64_t token = 0; token < tokens; ++token) count += start(token) == token % sequence ? 1 : 0;
+  return count;
+}
+
 Gelu gelu_of(const Deck& deck) { return deck.model.activation == Activation::gelu ? Gelu::exact : Gelu::tanh; }
 
 }  // namespace
@@ -178,11 +195,11 @@ void Caller::add_layers() {
       {"rope", [this](auto& w, auto& r, auto&) { kernels_.rope(stream_, w[0], r[1], r[2], Rotation::forward); }},
       {"attention_forward",
        [this](auto& w, auto& r, auto&) {
-         kernels_.attention_forward(stream_, w[0], w[1], r[0], r[1], r[2], {}, attention(r[0], r[1]));
+         kernels_.attention_forward(stream_, w[0], w[1], r[0], r[1], r[2], optional(r, 3), attention(r[0], r[1]));
        }},
       {"attention_backward",
        [this](auto& w, auto& r, auto&) {
-         kernels_.attention_backward(stream_, w[0], w[1], w[2], r[0], r[1], r[2], r[3], r[4], r[5], {},
+         kernels_.attention_backward(stream_, w[0], w[1], w[2], r[0], r[1], r[2], r[3], r[4], r[5], optional(r, 6),
                                      attention(r[1], r[2]), w[3]);
        }},
   });
@@ -241,7 +258,8 @@ DropoutKey Caller::dropout(const Tensor& samples) const {
 AttentionOptions Caller::attention(const Tensor& q, const Tensor& k) const {
   const std::int64_t sequence = deck_.model.seq_len, dim = q.extent[2];
   return {.shape = {q.rows() / sequence, sequence, q.extent[1], k.extent[1], dim},
-          .scale = 1 / std::sqrt(static_cast<double>(dim))};
+          .scale = 1 / std::sqrt(static_cast<double>(dim)),
+          .documents = deck_.data.document_mask ? documents_of(q.rows(), sequence) : 0};
 }
 
 void Caller::gemm(const Tensors& w, const Tensors& r, const std::string& form) const {
@@ -300,8 +318,11 @@ void Caller::prepare(const Operation& operation, Operands& on) const {
     on.set_integers(r[2], [&](std::int64_t i) { return order[static_cast<std::size_t>(i)]; });
   } else if (name == "rope") {
     on.set_integers(r[2], in_turn(r[1].rows()));
+  } else if (name == "attention_forward") {
+    if (r.size() > 3) on.set_integers(r[3], starts_of_documents(deck_.model.seq_len));
   } else if (name == "attention_backward") {
     fill(r[5], 7);  // about the logarithm of a thousand
+    if (r.size() > 6) on.set_integers(r[6], starts_of_documents(deck_.model.seq_len));
   } else if (name == "cross_entropy_stats" || name == "cross_entropy_with_gradient") {
     on.set_integers(r[1], any_below(deck_.model.vocab));
   } else if (name == "cross_entropy_loss") {

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tokens to train on where there is no text: PREFIX.bin and PREFIX.idx, as Megatron names and lays them out.
 
-usage: random_tokens.py PREFIX --vocab V --tokens N [--chain]
+usage: random_tokens.py PREFIX --vocab V --tokens N [--document N] [--chain]
 Uniform over the vocabulary; with --chain each token is most often a fixed function of the one before, so that a model
 can learn something.
 """
@@ -12,8 +12,6 @@ import struct
 import sys
 from array import array
 from pathlib import Path
-
-DOCUMENT = 4096  # tokens
 
 
 def make_tokens(vocab, count, chain):
@@ -30,14 +28,16 @@ def main():
     parser.add_argument("prefix", type=Path)
     parser.add_argument("--vocab", type=int, required=True)
     parser.add_argument("--tokens", type=int, required=True)
+    parser.add_argument("--document", type=int, default=4096, help="tokens of each")
     parser.add_argument("--chain", action="store_true")
     arguments = parser.parse_args()
 
     wide = arguments.vocab > 65536
     width, code = (4, 4) if wide else (2, 8)  # the format's codes of int32 and uint16
     tokens = make_tokens(arguments.vocab, arguments.tokens, arguments.chain)
-    sizes = [min(DOCUMENT, len(tokens) - begin) for begin in range(0, len(tokens), DOCUMENT)]
-    starts = [DOCUMENT * i * width for i in range(len(sizes))]
+    each = arguments.document
+    sizes = [min(each, len(tokens) - begin) for begin in range(0, len(tokens), each)]
+    starts = [each * i * width for i in range(len(sizes))]
     arguments.prefix.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{arguments.prefix}.bin", "wb") as data:
         array("i" if wide else "H", tokens).tofile(data)

@@ -24,8 +24,27 @@ void plain_attention_backward(cudaStream_t stream, const AttentionTensors& t, Te
 
 /// packed [batch, heads, sequence] = lse [heads, batch * sequence], both fp32.
 void pack_stats(cudaStream_t stream, Tensor packed, Tensor lse, const AttentionShape& shape);
+/// to [n, m] = from [m, n] transposed, both fp32.
+void transpose_stats(cudaStream_t stream, Tensor to, Tensor from);
 
-/// Attention of bf16 data as cuDNN graphs, built at the first call of each shape and kept.
+/// Documents as batch entries of packed tensors, on the device: how many tokens each has, and where it begins in each
+/// tensor, in elements. Entries beyond the last document are empty and lie at the end.
+struct DocumentLayout {
+  static constexpr int most_tensors = 9;
+
+  std::int64_t capacity = 0;        ///< entries; 0 without document masks
+  std::int32_t* begins = nullptr;   ///< [capacity + 1] first tokens
+  std::int32_t* lengths = nullptr;  ///< [capacity]
+  int tensors = 0;
+  std::int64_t leading[most_tensors] = {};   ///< elements between tokens of each tensor
+  std::int64_t* offsets[most_tensors] = {};  ///< [capacity + 1] each
+};
+/// Fills the layout from `starts` (see Kernels::attention_forward), which has no more documents than there are entries.
+void lay_out_documents(cudaStream_t stream, const DocumentLayout& layout, Tensor starts, std::int64_t sequence);
+
+class AttentionGraphs;
+
+/// Attention of bf16 data as cuDNN graphs.
 class CudnnAttention {
  public:
   explicit CudnnAttention(bool deterministic);
@@ -42,12 +61,11 @@ class CudnnAttention {
   bool surprised() const { return surprised_; }
 
  private:
-  struct Graphs;
   bool run(bool backward, cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options,
            Tensor workspace);
 
   bool deterministic_;
-  std::unique_ptr<Graphs> graphs_;  ///< null where the module was built without cuDNN's frontend
+  std::unique_ptr<AttentionGraphs> graphs_;
   std::string refusal_;
   bool surprised_ = false;
 };

@@ -258,25 +258,6 @@ dim3 blocks_of(const AttentionShape& shape, std::int64_t heads) {
 
 }  // namespace
 
-namespace {
-
-__global__ void __launch_bounds__(block_threads)
-    pack_stats_kernel(float* packed, Matrix<float> lse, AttentionShape shape, std::int64_t count) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x;
-  if (i >= count) return;
-  const std::int64_t row = i / shape.sequence, batch = row / shape.heads, head = row % shape.heads;
-  packed[i] = *lse.at(head, batch * shape.sequence + i % shape.sequence);
-}
-
-}  // namespace
-
-void pack_stats(cudaStream_t stream, Tensor packed, Tensor lse, const AttentionShape& shape) {
-  const std::int64_t count = packed.numel();
-  const auto blocks = static_cast<unsigned>((count + block_threads - 1) / block_threads);
-  pack_stats_kernel<<<blocks, block_threads, 0, stream>>>(packed.ptr<float>(), Matrix<float>(lse), shape, count);
-  check_launch("attention_backward");
-}
-
 void plain_attention_forward(cudaStream_t stream, const AttentionTensors& t, const AttentionOptions& options) {
   const AttentionShape& shape = options.shape;
   dispatch("attention_forward", t.q.dtype, [&]<class T>(T) {

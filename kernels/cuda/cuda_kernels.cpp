@@ -66,6 +66,8 @@ void CudaKernels::do_gemm_gelu_backward(Stream s, Tensor d_x, Tensor d_y, Tensor
              Epilogue::gelu_gradient);
 }
 
+std::string CudaKernels::attention_refusal() const { return attention_->refusal(); }
+
 void CudaKernels::warn_of_plain_attention(const AttentionShape& shape) {
   const double pairs = static_cast<double>(shape.batch * shape.heads) * static_cast<double>(shape.sequence) *
                        static_cast<double>(shape.sequence);

@@ -25,6 +25,7 @@ class CudaKernels final : public Kernels {
 
   GemmTuner* gemm_tuner() override;  ///< none with LLMTRAIN_TUNE_GEMM=0 in the environment
   Tensor library_workspace() const;  ///< the workspace without the part for sums of blocks
+  std::string attention_refusal() const override;
 
  private:
   void do_gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) override;

@@ -57,6 +57,8 @@ void check_attention_shape(const OperationCheck& check, const AttentionOptions& 
              "sizes must be positive and kv_heads must divide heads");
   check.that(!starts || (starts.dtype == DType::int32 && is_vector(starts, a.batch * a.sequence)),
              "starts must be int32 [tokens]");
+  check.that(!starts || (options.documents >= a.batch && options.documents <= a.batch * a.sequence),
+             "documents must be at least the sequences and at most the tokens");
 }
 
 /// x must be [tokens, heads, head_dim] of the same dtype as q.

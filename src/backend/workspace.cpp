@@ -51,13 +51,22 @@ std::int64_t attention_fixed_bytes(const AttentionShape& shape, DType stats) {
   return 3 * attention_rows(shape) * size_of(stats) + engine_bytes;  // lse, d_out * out, and cuDNN's copy of that
 }
 
-std::int64_t attention_backward_workspace(DeviceKind kind, const AttentionShape& shape, DType stats) {
+std::int64_t attention_documents_bytes(const AttentionShape& shape) {
+  constexpr std::int64_t offsets = 9, slack = 16 * 256;  // tensors of a call, and the rounding of all their places
+  const std::int64_t tokens = shape.batch * shape.sequence;
+  const std::int64_t documents = std::min(2 * tokens + 32, cuda_most_documents) + 1;  // a power of two, 8 or more
+  const std::int64_t a_document = offsets * size_of(DType::int64) + 2 * size_of(DType::int32);
+  return documents * a_document + 2 * tokens * (shape.heads + shape.kv_heads) * shape.head_dim * size_of(DType::bf16) +
+         slack;  // q, d_q, d_k and d_v
+}
+
+std::int64_t attention_backward_workspace(DeviceKind kind, const AttentionShape& shape, DType stats, bool masked) {
   if (kind == DeviceKind::cpu || stats == DType::fp64) return attention_rows(shape) * size_of(stats);  // d_out * out
   // cuDNN adds up d_q in fp32 and, for grouped heads, keeps d_k and d_v of every query head first.
   const std::int64_t by_head = shape.kv_heads < shape.heads ? 2 : 0;
   const std::int64_t sums = (1 + by_head) * attention_rows(shape) * shape.head_dim * size_of(DType::fp32);
   const std::int64_t scores = std::min(attention_scores_bytes(shape), largest_scores_bytes);
-  return attention_fixed_bytes(shape, stats) + std::max(sums, scores);
+  return attention_fixed_bytes(shape, stats) + std::max(sums, scores) + (masked ? attention_documents_bytes(shape) : 0);
 }
 
 std::int64_t communicator_workspace(DeviceKind kind, int size, std::int64_t largest) {

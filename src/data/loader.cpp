@@ -65,7 +65,9 @@ MicroBatch Loader::load(std::int64_t step, std::int64_t micro) {
   }
   sort(buffer);
   const std::vector<std::int32_t>& positions = shape_.document_mask ? buffer.positions : positions_;
-  return {buffer.tokens, buffer.targets, positions, buffer.order, buffer.weights, buffer.starts, step, buffer.samples};
+  const std::int64_t documents = std::count(buffer.positions.begin(), buffer.positions.end(), 0);
+  return {buffer.tokens, buffer.targets, positions,      buffer.order, buffer.weights,
+          buffer.starts, step,           buffer.samples, documents};
 }
 
 void Loader::check_ids(std::int64_t sample) const {

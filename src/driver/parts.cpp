@@ -286,7 +286,10 @@ Batch Parts::bind_batch(const BatchSlots& slots) const {
   batch.weights = arena[slots.weights];
   batch.positions = arena[slots.positions];
   batch.order = arena[slots.order];
-  if (slots.starts) batch.starts = arena[slots.starts];
+  if (slots.starts) {
+    batch.starts = arena[slots.starts];
+    batch.documents = batch.batch;  // until it is loaded
+  }
   if (slots.samples) batch.samples = arena[slots.samples];
   return batch;
 }

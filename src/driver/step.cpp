@@ -33,7 +33,7 @@ void begin_gradients(Parts& parts) {
 void run_action(Parts& parts, const Action& action, const LoadBatch& load, Timers& timers) {
   if (!action.computes()) return parts.boundaries.start(action, parts.stream);
   Context ctx = parts.context();
-  const Batch& batch = parts.batch(action);
+  Batch& batch = parts.batch(action);
   const bool forward = action.kind == Action::Kind::forward;
   if (forward) {
     TimerRange range(timers, "data");

@@ -12,7 +12,7 @@ namespace llmtrain {
 Trainer::Trainer(Parts& parts, Loader& train, Timers& timers)
     : parts_(parts), train_(train, load_order(parts.actions), parts.deck.run.steps, timers), timers_(timers) {}
 
-void Trainer::load(ReadAhead& from, std::int64_t step, std::int64_t micro, const Batch& batch) {
+void Trainer::load(ReadAhead& from, std::int64_t step, std::int64_t micro, Batch& batch) {
   const MicroBatch micro_batch = from.load(step, micro);
   const auto put = [&](Tensor tensor, const void* host) { parts_.device.upload(parts_.stream, tensor, host); };
   put(batch.tokens, micro_batch.tokens.data());
@@ -21,6 +21,7 @@ void Trainer::load(ReadAhead& from, std::int64_t step, std::int64_t micro, const
   put(batch.positions, micro_batch.positions.data());
   put(batch.order, micro_batch.order.data());
   if (batch.starts) put(batch.starts, micro_batch.starts.data());
+  batch.documents = micro_batch.documents;
   if (batch.samples) put(batch.samples, micro_batch.samples.data());
 }
 
@@ -37,7 +38,7 @@ void Trainer::warm_up_once() {
 void Trainer::step(std::int64_t n) {
   warm_up_once();
   run_step(
-      parts_, inputs(n), [&](std::int64_t micro, const Batch& batch) { load(train_, n, micro, batch); }, timers_);
+      parts_, inputs(n), [&](std::int64_t micro, Batch& batch) { load(train_, n, micro, batch); }, timers_);
   parts_.device.download(parts_.stream, scalars_.data(), parts_.scalars);
 }
 
@@ -77,7 +78,7 @@ double Trainer::evaluate(Loader& valid) {
   TimerRange range(timers_, "evaluate");
   const std::int64_t count = parts_.deck.data.eval_batches * parts_.micro_batches();
   ReadAhead reader(valid, load_order(evaluation_actions(parts_, count)), 1, timers_);
-  run_evaluation(parts_, count, [&](std::int64_t micro, const Batch& batch) { load(reader, 1, micro, batch); });
+  run_evaluation(parts_, count, [&](std::int64_t micro, Batch& batch) { load(reader, 1, micro, batch); });
   const StepTotals totals = read_totals();
   take_exposed();
   return totals.loss / totals.tokens;
@@ -86,7 +87,7 @@ double Trainer::evaluate(Loader& valid) {
 StepTotals Trainer::gradients(std::int64_t n) {
   warm_up_once();
   run_gradients(
-      parts_, [&](std::int64_t micro, const Batch& batch) { load(train_, n, micro, batch); }, timers_);
+      parts_, [&](std::int64_t micro, Batch& batch) { load(train_, n, micro, batch); }, timers_);
   return read_totals();
 }
 

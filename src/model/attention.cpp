@@ -23,6 +23,7 @@ AttentionOptions Attention::options(const Batch& batch) const {
   AttentionOptions options;
   options.shape = {batch.batch, batch.sequence, shapes_.heads, shapes_.kv_heads, shapes_.head_dim};
   options.scale = 1.0 / std::sqrt(static_cast<double>(shapes_.head_dim));
+  options.documents = batch.documents;
   return options;
 }
 
@@ -86,8 +87,9 @@ void Attention::backward(Context& ctx, Tensor d_x, const AttentionParams<Gradien
     ScratchStack::Frame inner(ctx.scratch, "attention backward");
     const AttentionOptions call = options(batch);
     const Tensor d_out = inner.take(x.dtype, {batch.count(), shapes_.heads * shapes_.head_dim});
-    const Tensor workspace =
-        inner.take(DType::uint8, {attention_backward_workspace(ctx.stream.device->kind(), call.shape, stats_)});
+    const Tensor workspace = inner.take(
+        DType::uint8,
+        {attention_backward_workspace(ctx.stream.device->kind(), call.shape, stats_, static_cast<bool>(batch.starts))});
     o_.backward(ctx, d_out, gradients.o, d_y, saved.out, weights.o.weight);
     ctx.kernels.attention_backward(
         ctx.stream, d.q, d.k, d.v, d_out.with_inner({shapes_.heads, shapes_.head_dim}), packed.q, packed.k, packed.v,

@@ -30,6 +30,7 @@ struct Case {
       const std::int64_t at = i % shape.sequence;
       const bool begins = at == 0 || random.below(9) == 0;
       starts.at(i) = begins ? static_cast<std::int32_t>(at) : starts.at(i - 1);
+      options.documents += begins ? 1 : 0;
     }
     use_starts = setup.documents;
   }

@@ -3,39 +3,14 @@
 /// kernels in fp64 on the same numbers.
 #include <numeric>
 
-#include "kernels.hpp"
 #include "llmtrain/backend/workspace.hpp"
+#include "pair.hpp"
 
 using namespace llmtrain;
 using namespace llmtrain::test;
 
 namespace {
 
-Kernels& reference() {
-  static const std::unique_ptr<Kernels> instance = make_cpu_kernels();
-  return *instance;
-}
-
-/// The same numbers in T and in fp64. Outputs start poisoned.
-template <class T>
-struct Pair {
-  Pair(std::vector<std::int64_t> shape, std::int64_t leading = 0) : tested(shape, leading), exact(shape, leading) {}
-  static Pair random(Random& r, const std::vector<std::int64_t>& shape, std::int64_t leading = 0, double deviation = 1,
-                     double mean = 0) {
-    Pair p(shape, leading);
-    p.tested = Buffer<T>::random(r, shape, leading, deviation, mean);
-    for (std::int64_t i = 0; i < p.tested.numel(); ++i) p.exact.flat(i) = static_cast<double>(p.tested.flat(i));
-    return p;
-  }
-  void check(const char* what, double bound) const { check_close(what, tested, exact.values(), bound); }
-
-  Buffer<T> tested;
-  Buffer<double> exact;
-};
-
-Buffer<std::uint8_t> space(std::int64_t bytes) { return Buffer<std::uint8_t>({std::max<std::int64_t>(bytes, 1)}); }
-
-/// A mask that two calls share.
 Buffer<std::int32_t> sorted_order(const Buffer<std::int32_t>& ids) {
   std::vector<std::int32_t> p(static_cast<std::size_t>(ids.numel()));
   std::iota(p.begin(), p.end(), 0);
@@ -43,18 +18,6 @@ Buffer<std::int32_t> sorted_order(const Buffer<std::int32_t>& ids) {
   Buffer<std::int32_t> order({ids.numel()});
   for (std::int64_t i = 0; i < ids.numel(); ++i) order.at(i) = p[static_cast<std::size_t>(i)];
   return order;
-}
-
-/// ||tested - exact|| / ||exact||
-template <class T>
-double relative_distance(const Pair<T>& p) {
-  double errors = 0, squares = 0;
-  for (std::int64_t i = 0; i < p.exact.numel(); ++i) {
-    const double error = static_cast<double>(p.tested.flat(i)) - p.exact.flat(i);
-    errors += error * error;
-    squares += p.exact.flat(i) * p.exact.flat(i);
-  }
-  return std::sqrt(errors / squares);
 }
 
 constexpr double eps = 1e-5;
@@ -310,53 +273,5 @@ TEST_CASE_TEMPLATE("matrix products of model widths", T, Bf16, float) {
     kernels().gemm(stream, form, sums.tested.tensor(), a.tested.tensor(), b.tested.tensor(), Write::accumulate);
     reference().gemm(stream, form, sums.exact.tensor(), a.exact.tensor(), b.exact.tensor(), Write::accumulate);
     sums.check("fp32 sums", tolerance<float>);
-  }
-}
-
-TEST_CASE_TEMPLATE("attention of model shapes, in a packed tensor", T, Bf16, float) {
-  Random random(5);
-  struct Setup {
-    AttentionShape shape;
-    std::int64_t window = 0;
-  };
-  for (const Setup& setup : {Setup{{3, 192, 4, 4, 64}}, Setup{{2, 200, 6, 2, 128}}, Setup{{1, 77, 2, 1, 256}},
-                             Setup{{2, 256, 4, 1, 64}, 100}}) {
-    const AttentionShape& s = setup.shape;
-    INFO("batch ", s.batch, " sequence ", s.sequence, " heads ", s.heads, "/", s.kv_heads, " head_dim ", s.head_dim,
-         " window ", setup.window);
-    const std::int64_t tokens = s.batch * s.sequence, q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
-    AttentionOptions options{
-        .shape = s, .scale = 1 / std::sqrt(static_cast<double>(s.head_dim)), .window = setup.window};
-    auto qkv = Pair<T>::random(random, {tokens, q + 2 * kv}), d_out = Pair<T>::random(random, {tokens, q});
-    Pair<T> out({tokens, q}), d_qkv({tokens, q + 2 * kv});
-    Pair<StatsOf<T>> lse({s.heads, tokens});
-    auto own = space(attention_backward_workspace(device_kind(), s, dtype_of<StatsOf<T>>));
-    auto theirs = space(attention_backward_workspace(DeviceKind::cpu, s, DType::fp64));
-    const auto call = [&](Kernels& k, Tensor x, Tensor y, Tensor stats, Tensor dy, Tensor dx, Tensor workspace,
-                          bool backward) {
-      const auto heads = [&](Tensor t, std::int64_t begin, std::int64_t count) {
-        return t.cols_at(begin, count * s.head_dim).with_inner({count, s.head_dim});
-      };
-      const Tensor qs = heads(x, 0, s.heads), ks = heads(x, q, s.kv_heads), vs = heads(x, q + kv, s.kv_heads);
-      if (!backward) return k.attention_forward(stream, heads(y, 0, s.heads), stats, qs, ks, vs, {}, options);
-      k.attention_backward(stream, heads(dx, 0, s.heads), heads(dx, q, s.kv_heads), heads(dx, q + kv, s.kv_heads),
-                           heads(dy, 0, s.heads), qs, ks, vs, heads(y, 0, s.heads), stats, {}, options, workspace);
-    };
-    const auto both = [&](bool backward) {
-      call(kernels(), qkv.tested.tensor(), out.tested.tensor(), lse.tested.tensor(), d_out.tested.tensor(),
-           d_qkv.tested.tensor(), own.tensor(), backward);
-      call(reference(), qkv.exact.tensor(), out.exact.tensor(), lse.exact.tensor(), d_out.exact.tensor(),
-           d_qkv.exact.tensor(), theirs.tensor(), backward);
-    };
-    both(false);
-    // With matrix units, probabilities and gradients of scores are rounded to the data's type before they meet v, q, k.
-    out.check("out", 2 * tolerance<T>);
-    lse.check("lse", tolerance<StatsOf<T>>);
-    for (std::int64_t i = 0; i < out.tested.numel(); ++i) {  // the gradient is that of the output as stored
-      out.exact.flat(i) = static_cast<double>(out.tested.flat(i));
-    }
-    both(true);
-    d_qkv.check("gradients", 16 * tolerance<T>);  // single elements; and as a whole:
-    CHECK(relative_distance(d_qkv) < 2 * tolerance<T>);
   }
 }

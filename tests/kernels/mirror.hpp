@@ -18,6 +18,8 @@ class MirrorKernels final : public Kernels {
   explicit MirrorKernels(std::unique_ptr<Device> device);
   ~MirrorKernels() override;
 
+  std::string attention_refusal() const override { return device_->kernels().attention_refusal(); }
+
  private:
   template <class Run>
   void mirrored(std::initializer_list<Tensor*> tensors, Run&& run);

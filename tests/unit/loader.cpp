@@ -319,11 +319,14 @@ TEST_CASE("document masks: where each token's document begins, and positions tha
     const MicroBatch plain = without.load(step, 0);
     CHECK(std::equal(batch.tokens.begin(), batch.tokens.end(), plain.tokens.begin()));
     CHECK(plain.starts.empty());
+    CHECK(plain.documents == 0);
     REQUIRE(batch.starts.size() == 18);
+    std::int64_t documents = 0;
     for (std::size_t row = 0; row < 3; ++row) {
       std::size_t at = row * 6;
       for (const SamplePiece& piece : dataset->pieces((step - 1) * 3 + static_cast<std::int64_t>(row))) {
         const std::size_t begin = at;
+        documents += at < row * 6 + 6 ? 1 : 0;
         for (std::int64_t k = 0; k < piece.tokens && at < row * 6 + 6; ++k, ++at) {
           CHECK(batch.starts[at] == static_cast<std::int32_t>(begin - row * 6));
           CHECK(batch.positions[at] == static_cast<std::int32_t>(at - begin));
@@ -332,5 +335,6 @@ TEST_CASE("document masks: where each token's document begins, and positions tha
       }
       CHECK(at == row * 6 + 6);
     }
+    CHECK(batch.documents == documents);
   }
 }

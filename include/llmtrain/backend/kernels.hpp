@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "llmtrain/backend/device.hpp"
 
@@ -47,6 +48,8 @@ struct AttentionOptions {
   double scale = 1;         ///< of the scores, usually 1/sqrt(head_dim)
   std::int64_t window = 0;  ///< a token sees at most this many tokens, itself included; 0 = all before it
   double soft_cap = 0;      ///< scores become cap * tanh(score / cap); 0 = off
+  /// With document masks: how many documents the batch has; each sequence begins with one of its own.
+  std::int64_t documents = 0;
 };
 
 /// The vocabulary rows of one rank: local row i is token first + i; local rows at and beyond `valid` are padding and take no
@@ -173,12 +176,16 @@ class Kernels {
 
   /// Causal attention. q, out [tokens, heads, head_dim]; k, v [tokens, kv_heads, head_dim]; any leading dimensions;
   /// lse [heads, tokens] stats dtype: log of the sum of exponentials of the scaled scores. `starts` (optional, int32
-  /// [tokens]): index in its sequence of the first token that a token may see (document masks).
+  /// [tokens]): document masks: index in its sequence of the first token of each token's document, beyond which it does
+  /// not see.
   void attention_forward(Stream s, Tensor out, Tensor lse, Tensor q, Tensor k, Tensor v, Tensor starts,
                          const AttentionOptions& options);
   /// Overwrites d_q, d_k, d_v. `workspace`: uint8, attention_backward_workspace() bytes.
   void attention_backward(Stream s, Tensor d_q, Tensor d_k, Tensor d_v, Tensor d_out, Tensor q, Tensor k, Tensor v,
                           Tensor out, Tensor lse, Tensor starts, const AttentionOptions& options, Tensor workspace);
+
+  /// Why the last attention call ran in plain kernels, many times slower than the library's; empty if it did not.
+  virtual std::string attention_refusal() const { return {}; }
 
   /// out [tokens, n] = silu(gate) * up, with gate_up [tokens, 2 n] = [gate | up].
   void swiglu_forward(Stream s, Tensor out, Tensor gate_up);

@@ -19,12 +19,17 @@ inline constexpr std::int64_t cuda_partial_sums_bytes = std::int64_t{8} << 20;
 std::int64_t norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::int64_t cols, DType stats);
 /// Of layer_norm_backward on x [rows, cols].
 std::int64_t layer_norm_backward_workspace(DeviceKind kind, std::int64_t rows, std::int64_t cols, DType stats);
-/// Of attention_backward.
-std::int64_t attention_backward_workspace(DeviceKind kind, const AttentionShape& shape, DType stats);
+/// Of attention_backward; `masked`: with document masks.
+std::int64_t attention_backward_workspace(DeviceKind kind, const AttentionShape& shape, DType stats,
+                                          bool masked = false);
 // The parts of that on CUDA: what one sequence and kv head adds where all gradients of scores are kept (in
 // run.deterministic), and what every call needs besides.
 std::int64_t attention_scores_bytes(const AttentionShape& shape);
 std::int64_t attention_fixed_bytes(const AttentionShape& shape, DType stats);
+// What document masks add: offsets of the documents in every tensor, and q and the gradients without gaps between rows.
+std::int64_t attention_documents_bytes(const AttentionShape& shape);
+/// Documents that one attention call takes on the library's path.
+inline constexpr std::int64_t cuda_most_documents = std::int64_t{1} << 15;
 
 /// Of a communicator over `size` ranks whose largest tensor has `largest` bytes (its staging memory).
 std::int64_t communicator_workspace(DeviceKind kind, int size, std::int64_t largest);

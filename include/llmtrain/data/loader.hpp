@@ -38,6 +38,7 @@ struct MicroBatch {
   std::span<const std::int32_t> starts;
   std::int64_t step = 0;
   std::span<const std::int64_t> samples;  ///< [micro_batch]: number of each row in the run, not counted round
+  std::int64_t documents = 0;             ///< that begin in the rows, cut ones included; 0: no document mask
 };
 
 /// Loads micro-batches of one dataset. Row i of micro-batch m of step s (1-based) on rank d is sample

@@ -48,7 +48,7 @@ class Parts {
   Tensor largest_free() const;
   Context context() { return {kernels, stream, *scratch, tensor_group()}; }
   /// Memory of the micro-batch that a forward or backward works on.
-  const Batch& batch(const Action& work) const {
+  Batch& batch(const Action& work) {
     return batches[static_cast<std::size_t>(work.chunk)][static_cast<std::size_t>(work.slot)];
   }
   Stage& stage(const Action& work) { return stages[static_cast<std::size_t>(work.chunk)]; }

@@ -11,8 +11,8 @@
 
 namespace llmtrain {
 
-/// Writes micro-batch number `micro_batch` of the step into the device memory of `batch`.
-using LoadBatch = std::function<void(std::int64_t micro_batch, const Batch& batch)>;
+/// Writes micro-batch number `micro_batch` of the step into the device memory of `batch`, and how many documents it has.
+using LoadBatch = std::function<void(std::int64_t micro_batch, Batch& batch)>;
 
 /// Forward, backward, reduction and update. Afterwards parts.scalars holds the step's numbers.
 void run_step(Parts& parts, const StepInputs& inputs, const LoadBatch& load, Timers& timers);

@@ -38,7 +38,7 @@ class Trainer {
  private:
   /// Before the first transfer between stages: see warm_up().
   void warm_up_once();
-  void load(ReadAhead& from, std::int64_t step, std::int64_t micro, const Batch& batch);
+  void load(ReadAhead& from, std::int64_t step, std::int64_t micro, Batch& batch);
   StepTotals read_totals();
   /// Of what was waited for since the last call; also a range of the timers.
   Exposed take_exposed();

@@ -10,12 +10,13 @@ namespace llmtrain {
 struct Batch {
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
-  Tensor tokens;     // int32 [tokens]
-  Tensor targets;    // int32 [tokens]
-  Tensor weights;    // fp32 [tokens], of each target's loss
-  Tensor positions;  // int32 [tokens]
-  Tensor order;      // int32 [tokens], the stable permutation that sorts tokens by id
-  Tensor starts;     // int32 [tokens] or absent: first visible token of each token's sequence
+  std::int64_t documents = 0;  // of all sequences, where starts are given
+  Tensor tokens;               // int32 [tokens]
+  Tensor targets;              // int32 [tokens]
+  Tensor weights;              // fp32 [tokens], of each target's loss
+  Tensor positions;            // int32 [tokens]
+  Tensor order;                // int32 [tokens], the stable permutation that sorts tokens by id
+  Tensor starts;               // int32 [tokens] or absent: first visible token of each token's sequence
   Tensor
       samples;  // int64 [batch] or absent: number of each sequence in the run, the key of dropout; absent = none drops
 
