@@ -28,7 +28,7 @@ struct StepRecord {
   double tokens_per_second = not_measured;  ///< all ranks together
   double mfu = not_measured;           ///< fraction by convention A (metrics/flops.hpp); NaN where no peak is known
   double loader_stall = not_measured;  ///< seconds of the step in which this rank waited for data
-  Exposed exposed;                     ///< seconds in which this rank waited for communication
+  Exposed exposed{};                   ///< seconds in which this rank waited for communication
   std::int64_t memory_bytes = 0;       ///< most of any rank: device memory, or the process's on the CPU
   /// Validation loss by set name on evaluation steps, in the deck's order; else empty.
   std::vector<std::pair<std::string, double>> valid;
