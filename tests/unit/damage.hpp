@@ -54,6 +54,20 @@ inline int tool(std::vector<std::string> args) {
   return code != 0 ? code : result;
 }
 
+/// Opens a step and loads it in one pass, as a run does.
+inline int load_at_once(const fs::path& folder, const Shard& into, std::string* message = nullptr) {
+  return code_of([&] { load_checkpoint(alone, open_checkpoint(alone, folder, llmtrain::Files::at_load), into.pieces); },
+                 message);
+}
+
+/// Makes the manifest one of format 1.0, which leaves it to HDF5 where bytes lie.
+inline void forget_places(const fs::path& folder) {
+  Manifest manifest = read_manifest(folder);
+  manifest.deck.reset();
+  manifest.pieces.clear();
+  spill(folder / "manifest.json", write_manifest(manifest));
+}
+
 inline void flip(const fs::path& file, std::size_t bit) {
   std::string bytes = slurp(file);
   bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Where the manifest says that tensors lie: without it, against HDF5, and against the bytes.
+#include <doctest/doctest.h>
+#include <hdf5.h>
+
+#include <array>
+
+#include "damage.hpp"
+
+using namespace llmtrain;
+using namespace checkpoint_test;
+
+TEST_CASE("a manifest of format 1.0, without places, loads what HDF5 finds, and proves the files first") {
+  const Scratch scratch;
+  const fs::path folder = save_at(scratch.path(), 10).folder;
+  forget_places(folder);
+  CHECK(slurp(folder / "manifest.json").find("\"version\": [1, 0]") != std::string::npos);
+  CHECK(open_checkpoint(alone, folder, Files::at_load).proven);
+  CHECK(tool({"verify", folder.string()}) == 0);
+  const Shard loaded = shard_of(0, 1, 1, false);
+  CHECK(load_at_once(folder, loaded) == 0);
+  CHECK(loaded.memory == shard_of(0, 1, 1, true).memory);
+  CHECK(read_checkpoint_state(alone, open_checkpoint(alone, folder)).deck == state_at(10).deck);
+  const fs::path shard = folder / "shard-00000.h5";
+  const std::string good = slurp(shard);
+  const Shard wanted = shard_of(0, 1, 1, true);
+  const auto& values = wanted.memory[0];
+  const auto at = good.find(std::string_view(reinterpret_cast<const char*>(values.data()), values.size()));
+  REQUIRE(at != std::string::npos);
+  flip(shard, at * 8 + 100);
+  std::string message;
+  CHECK(load_at_once(folder, loaded, &message) == 83);
+  CHECK(message.find("/model/embed_tokens/weight in shard-00000.h5 differs") != std::string::npos);
+}
+
+TEST_CASE("a shard whose HDF5 headers contradict the manifest loads what the manifest says, and verify finds it") {
+  const Scratch scratch;
+  const fs::path folder = save_at(scratch.path(), 10).folder;
+  const std::string shard = (folder / "shard-00000.h5").string();
+  const std::string good = slurp(shard);
+  const auto change = [&](auto action) {
+    spill(shard, good);
+    const hid_t file = H5Fopen(shard.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+    REQUIRE(file >= 0);
+    CHECK(action(file) >= 0);
+    REQUIRE(H5Fclose(file) >= 0);
+    sign(folder);
+    CHECK(tool({"verify", folder.string()}) == 83);
+    const Shard loaded = shard_of(0, 1, 1, false);
+    CHECK(load_at_once(folder, loaded) == 0);
+    CHECK(loaded.memory == shard_of(0, 1, 1, true).memory);
+  };
+  change([](hid_t file) {
+    return H5Lmove(file, "/model/norm/weight", file, "/model/norm/other", H5P_DEFAULT, H5P_DEFAULT);
+  });
+  change([](hid_t file) { return H5Ldelete(file, "/model/norm/weight", H5P_DEFAULT); });
+  change([](hid_t file) {
+    const std::int64_t two = 2;
+    const hid_t range =
+        H5Aopen_by_name(file, "/model/layers/0/self_attn/q_proj/weight", "slice_start", H5P_DEFAULT, H5P_DEFAULT);
+    const std::array<std::int64_t, 2> start{two, 0};
+    const herr_t written = H5Awrite(range, H5T_NATIVE_INT64, start.data());
+    H5Aclose(range);
+    return written;
+  });
+  change([](hid_t file) { return H5Lmove(file, "/deck", file, "/old", H5P_DEFAULT, H5P_DEFAULT); });
+}
+
+TEST_CASE("places in the manifest that are not those of the bytes are refused, and no other file is read") {
+  const Scratch scratch;
+  const fs::path folder = save_at(scratch.path(), 10).folder;
+  const Manifest good = read_manifest(folder);
+  const Shard loaded = shard_of(0, 1, 1, false);
+  const auto refused = [&](auto change) {
+    Manifest manifest = good;
+    change(manifest);
+    spill(folder / "manifest.json", write_manifest(manifest));
+    CHECK(load_at_once(folder, loaded) == 83);
+    CHECK(code_of([&] { open_checkpoint(alone, folder); }) == 83);
+    CHECK(tool({"verify", folder.string()}) == 83);
+  };
+  refused([](Manifest& m) {
+    for (StoredPiece& stored : m.pieces) stored.offset -= 8;
+  });
+  refused([](Manifest& m) { m.pieces[3].offset += 1; });
+  refused([](Manifest& m) { m.deck->offset += 1; });
+  refused([](Manifest& m) { m.pieces[1].offset = m.pieces[0].offset; });
+  refused([](Manifest& m) { m.pieces[0].offset = std::int64_t{1} << 60; });
+  refused([](Manifest& m) { m.pieces[0].shard = "checkpoint.h5"; });
+  refused([](Manifest& m) { m.pieces[0].shard = "../latest"; });
+  refused([](Manifest& m) { std::swap(m.pieces[1].digest, m.pieces[2].digest); });
+  spill(folder / "manifest.json", write_manifest(good));
+  CHECK(load_at_once(folder, loaded) == 0);
+}
