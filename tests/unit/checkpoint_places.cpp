@@ -92,3 +92,29 @@ TEST_CASE("places in the manifest that are not those of the bytes are refused, a
   spill(folder / "manifest.json", write_manifest(good));
   CHECK(load_at_once(folder, loaded) == 0);
 }
+
+TEST_CASE("a shard that is not plain is refused in spite of right digests") {
+  const Scratch scratch;
+  const fs::path folder = save_at(scratch.path(), 10).folder;
+  const std::string shard = (folder / "shard-00000.h5").string();
+  const std::string good = slurp(shard);
+  const auto load = [&] { CheckpointReader(alone, open_checkpoint(alone, folder)); };
+  forget_places(folder);
+  CHECK(code_of(load) == 0);
+  spill(shard, slurp(folder / "checkpoint.h5"));  // virtual datasets
+  sign(folder);
+  CHECK(code_of(load) == 83);
+  spill(shard, "not HDF5 at all");
+  sign(folder);
+  CHECK(code_of(load) == 83);
+  if (!has_program("h5repack")) {
+    MESSAGE("h5repack is not installed: chunks and filters are not tried");
+    return;
+  }
+  spill(shard, good);
+  const std::string packed = (scratch.path() / "packed.h5").string();
+  run_program("h5repack -l CHUNK=1 -f GZIP=1 " + shard + " " + packed);
+  spill(shard, slurp(packed));
+  sign(folder);
+  CHECK(code_of(load) == 83);
+}

@@ -4,7 +4,10 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -88,6 +91,21 @@ inline void sign(const fs::path& folder) {
   }
   spill(folder / "manifest.json", write_manifest(manifest));
   REQUIRE(examine_checkpoint(alone, folder).problems.empty());
+}
+
+/// What a program prints; it must succeed.
+inline std::string run_program(const std::string& command) {
+  std::string output;
+  FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::array<char, 4096> buffer;
+  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe)) output.append(buffer.data(), got);
+  CHECK_MESSAGE(pclose(pipe) == 0, command);
+  return output;
+}
+
+inline bool has_program(const char* name) {
+  return std::system((std::string("command -v ") + name + " >/dev/null 2>&1").c_str()) == 0;
 }
 
 }  // namespace checkpoint_test
