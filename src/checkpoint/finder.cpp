@@ -54,13 +54,12 @@ std::string manifest_text(const MpiComm& comm, const fs::path& folder, std::vect
   return team::broadcast(comm, text);
 }
 
-/// What is wrong with the deck, or "".
-std::string deck_problem(const fs::path& folder, const StoredDeck& deck) {
+/// Adds what is wrong with the deck.
+void check_deck(const fs::path& folder, const StoredDeck& deck, std::vector<std::string>& problems) {
   try {
     read_deck_at(folder, deck);
-    return "";
   } catch (const Error& error) {
-    return error.what();
+    problems.emplace_back(error.what());
   }
 }
 
@@ -73,15 +72,16 @@ std::vector<std::string> check_files(const MpiComm& comm, const Checkpoint& chec
   for (auto i = static_cast<std::size_t>(team::rank(comm)); i < manifest.files.size(); i += ranks) {
     const ManifestFile& file = manifest.files[i];
     if (files != Files::all && file.name == index_file_name) continue;
-    std::vector<std::string> found = proven ? prove_and_read(folder, file, pieces[file.name])
-                                            : std::vector<std::string>{size_problem(folder, file.name, file.size)};
-    const bool is_shard = is_shard_name(file.name);
-    if (manifest.has_places()) {
-      if (file.name == shard_name(0)) found.push_back(deck_problem(folder, *manifest.deck));
-    } else if (!found.empty() && is_shard && damage == Damage::by_tensor) {
+    std::vector<std::string> found{size_problem(folder, file.name, file.size)};
+    if (found.front().empty()) {
+      found.pop_back();
+      if (proven) found = prove_and_read(folder, file, std::move(pieces[file.name]));
+      if (manifest.has_places() && file.name == shard_name(0)) check_deck(folder, *manifest.deck, found);
+    }
+    if (!found.empty() && damage == Damage::by_tensor && !manifest.has_places() && is_shard_name(file.name)) {
       std::ranges::move(damaged_tensors(folder, file.name), std::back_inserter(found));
     }
-    for (const std::string& line : found) mine += line.empty() ? "" : line + "\n";
+    for (const std::string& line : found) mine += line + "\n";
   }
   std::vector<std::string> problems;
   for (const std::string& text : team::all_gather(comm, mine)) {

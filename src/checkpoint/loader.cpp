@@ -89,10 +89,12 @@ void prove_files(const MpiComm& comm, const Checkpoint& checkpoint, TransfersByS
     auto pieces = pieces_by_shard(checkpoint.manifest);
     for (const ManifestFile* file : own) {
       const auto transfers = by_shard.extract(file->name);
-      const std::vector<Transfer> nothing;
-      const std::vector<std::string> found = prove_and_read(checkpoint.folder, *file, std::move(pieces[file->name]),
-                                                            transfers ? transfers.mapped() : nothing);
-      for (const std::string& line : found) mine += line + "\n";
+      std::span<const Transfer> own_transfers;
+      if (transfers) own_transfers = transfers.mapped();
+      for (const std::string& line :
+           prove_and_read(checkpoint.folder, *file, std::move(pieces[file->name]), own_transfers)) {
+        mine += line + "\n";
+      }
     }
   });
   std::vector<std::string> problems;

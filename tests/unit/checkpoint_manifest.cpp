@@ -148,17 +148,17 @@ TEST_CASE("places outside of a shard, shared, or that leave a tensor in parts ar
   refused("a file that is not listed", [](Manifest& m) { m.pieces[3].shard = "shard-00001.h5"; });
   refused("a foreign file", [](Manifest& m) { m.pieces[3].shard = "/etc/passwd"; });
   refused("no first shard", [](Manifest& m) { m.files.pop_back(); });
-  refused("a range of 2^60", [](Manifest& m) { m.pieces[3].flat_end = huge; });
-  refused("a slice of 2^60", [](Manifest& m) { m.pieces[3].slice_shape[0] = huge; });
-  refused("a slice far away", [](Manifest& m) { m.pieces[3].slice_start[0] = INT64_MAX; });
-  refused("other extents", [](Manifest& m) { m.pieces[3].slice_start.push_back(0); });
-  refused("no extents", [](Manifest& m) { m.pieces[3].slice_start.clear(); });
-  refused("a hundred extents", [](Manifest& m) { m.pieces[3].slice_shape.assign(100, 1); });
-  refused("an empty piece", [](Manifest& m) { m.pieces[3].flat_end = 0; });
+  refused("a range of 2^60", [](Manifest& m) { m.pieces[3].piece.flat_end = huge; });
+  refused("a slice of 2^60", [](Manifest& m) { m.pieces[3].piece.slice_shape[0] = huge; });
+  refused("a slice far away", [](Manifest& m) { m.pieces[3].piece.slice_start[0] = INT64_MAX; });
+  refused("other extents", [](Manifest& m) { m.pieces[3].piece.slice_start.push_back(0); });
+  refused("no extents", [](Manifest& m) { m.pieces[3].piece.slice_start.clear(); });
+  refused("a hundred extents", [](Manifest& m) { m.pieces[3].piece.slice_shape.assign(100, 1); });
+  refused("an empty piece", [](Manifest& m) { m.pieces[3].piece.flat_end = 0; });
   refused("a missing piece", [](Manifest& m) { m.pieces.erase(m.pieces.begin()); });
   refused("a tensor without pieces", [](Manifest& m) { m.pieces.pop_back(); });
-  refused("a gap", [](Manifest& m) { m.pieces[2].flat_begin = 6; });
-  refused("an element twice", [](Manifest& m) { m.pieces[1].flat_end = 6; });
+  refused("a gap", [](Manifest& m) { m.pieces[2].piece.flat_begin = 6; });
+  refused("an element twice", [](Manifest& m) { m.pieces[1].piece.flat_end = 6; });
   refused("the wrong order", [](Manifest& m) { std::swap(m.pieces[1], m.pieces[2]); });
   refused("a digest that is none", [](Manifest& m) { m.pieces[0].digest = "none"; });
 }
