@@ -4,7 +4,7 @@
 # ranks that share the GPU, equal runs, the memory checkers, and times of training steps on random tokens. Needs a built tree.
 #
 # usage: perf/gpu_check.sh [BUILD] [OUT]     BUILD: folder with llmtrain and tests/ (build); OUT: for logs (runs/gpu_check)
-# PARTS="tests models torch layouts deterministic steps memcheck" chooses; every part has a time limit and does not stop
+# PARTS="tests models torch layouts deterministic waits steps memcheck" chooses; every part has a time limit and does not stop
 # those after it. ROWS="gpt2-124m ..." chooses among the models of steps. DEVICE=cpu tries the script without a GPU.
 # PYTHON (python3) has numpy and h5py for models, and torch and transformers for torch.
 set -u
@@ -13,7 +13,7 @@ build=$(readlink -f "${1:-build}")
 out=${2:-runs/gpu_check}
 device=${DEVICE:-cuda}
 python=${PYTHON:-python3}
-parts=${PARTS:-tests models torch layouts deterministic steps memcheck}
+parts=${PARTS:-tests models torch layouts deterministic waits steps memcheck}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
@@ -67,6 +67,8 @@ checker() {
 }
 
 small_tokens() { [ -f "$work/small.bin" ] || python3 perf/random_tokens.py "$work/small" --vocab 257 --tokens 200000 --chain; }
+
+random_tokens() { [ -f "$work/random.bin" ] || python3 perf/random_tokens.py "$work/random" --vocab 50257 --tokens 8000000; }
 
 # Whole models with heads of 64 on GPU and CPU: losses and every gradient of a dump of each.
 models() {
@@ -140,6 +142,29 @@ for line in a + b: line.pop("timing", None)
 print(len(a), "lines"); sys.exit(a != b or len(a) < 12)' "$work/equal.1/metrics.jsonl" "$work/equal.2/metrics.jsonl"
 }
 
+# waits_of NAME DECK KEY=VALUE...: what each step but the first waited for and took
+waits_of() {
+  local name=$1 deck=$2 file="$out/waits.$1.txt"
+  shift 2
+  LLMTRAIN_CHECK_WAITS=$file part "waits.$name" 75 "$build/llmtrain" "$work/$deck.yaml" "run.dir=$work/waits.$name" \
+    run.steps=8 precision.compute=bf16 "$@"
+  sed 's/^step [0-9]*: //' "$file" | sort | uniq -c
+  part "waits.$name.none" 5 awk '!/: 0 device-wide waits, 0 allocations, 0 bytes taken$/ { print; bad = 1 }
+    END { exit bad || NR != 7 }' "$file"
+}
+
+# That steps neither wait for the whole device nor take memory, and that the check would see both.
+waits() {
+  [ "$device" = cpu ] && return
+  small_tokens
+  random_tokens
+  LLMTRAIN_TEST_DEVICE=$device part waits.control 60 "$build/tests/test_kernels" '--source-file=*/waits.cpp'
+  cat "$out/waits.control.log"
+  waits_of gpt small model.family=gpt model.dropout=0.1
+  waits_of deterministic small run.deterministic=true model.seq_len=256
+  waits_of llama3.2-1b random model.preset=llama3.2-1b model.seq_len=8192 schedule.micro_batch=1 schedule.global_batch=2
+}
+
 # steps_of ROW MUST MICRO MICRO_BATCHES KEY=VALUE...: times a model on random tokens; PROFILE=1 also by operation
 steps_of() {
   local name=$1 must=$2 micro=$3 micro_batches=$4 batch=$(($3 * $4))
@@ -151,7 +176,7 @@ steps_of() {
     set -- "${keys[@]}" model.layers=1 model.hidden=64 model.heads=2 model.kv_heads=2 model.head_dim=32 model.ffn=64 \
       model.seq_len=32 model.vocab=512 "data.train=[$work/small]"
   fi
-  if part "steps.$name" 75 "$build/llmtrain" "$work/random.yaml" "run.dir=$work/$name" "schedule.micro_batch=$micro" \
+  if part "steps.$name" 170 "$build/llmtrain" "$work/random.yaml" "run.dir=$work/$name" "schedule.micro_batch=$micro" \
     "schedule.global_batch=$batch" "$@"; then
     python3 perf/steps.py "$work/$name/metrics.jsonl" --must "$must" "$name" "$micro x $micro_batches" | tee -a "$out/steps.md"
   else
@@ -166,30 +191,22 @@ steps_of() {
   sed -n '/device time/,$p' "$out/profile.$name.log" | head -40
 }
 
-# The last number is of micro-batches, so that 23 steps take at most about 40 s.
+# The last number is of micro-batches: as many as the best peer of a row took. 23 steps take up to two minutes, all rows 15.
 steps() {
   small_tokens
-  [ "$device" = cpu ] || python3 perf/random_tokens.py "$work/random" --vocab 50257 --tokens 8000000
-  cat >"$work/random.yaml" <<YAML
-run: {name: random, device: $device, steps: 23, overwrite: true}
-model: {preset: gpt2-124m}
-precision: {compute: bf16}
-optimizer: {lr: 1e-4, warmup_steps: 2}
-data: {train: [$work/random], tokenizer: bytes, eval_every: 0, split: "100,0,0"}
-checkpoint: {every: 0}
-YAML
+  [ "$device" = cpu ] || random_tokens
   local low="precision.gradients=bf16 precision.moments=bf16" short=model.seq_len=1024 long=model.seq_len=8192
   printf '| model | micro-batch | tok/s | must | of it | MFU, %% | steps | timing, medians |\n|---|---|--:|--:|--:|--:|--:|---|\n' |
     tee "$out/steps.md"
   steps_of gpt2-124m 578000 64 8 $short
-  steps_of gpt2-1.5b 54000 16 4 $short model.preset=gpt2-1.5b
+  steps_of gpt2-1.5b 54000 16 16 $short model.preset=gpt2-1.5b
   # shellcheck disable=SC2086
   {
-    steps_of qwen2.5-1.5b.bf16 60800 16 4 $short model.preset=qwen2.5-1.5b $low
-    steps_of qwen2.5-1.5b 60800 16 4 $short model.preset=qwen2.5-1.5b
-    steps_of qwen2.5-3b.bf16 31200 16 2 $short model.preset=qwen2.5-3b $low
-    steps_of qwen2.5-3b 31200 16 2 $short model.preset=qwen2.5-3b
-    steps_of qwen2.5-7b.bf16 14300 8 2 $short model.preset=qwen2.5-7b $low
+    steps_of qwen2.5-1.5b.bf16 60800 16 16 $short model.preset=qwen2.5-1.5b $low
+    steps_of qwen2.5-1.5b 60800 16 16 $short model.preset=qwen2.5-1.5b
+    steps_of qwen2.5-3b.bf16 31200 16 8 $short model.preset=qwen2.5-3b $low
+    steps_of qwen2.5-3b 31200 16 8 $short model.preset=qwen2.5-3b
+    steps_of qwen2.5-7b.bf16 14300 8 8 $short model.preset=qwen2.5-7b $low
   }
   steps_of llama3.2-1b 57500 2 4 $long model.preset=llama3.2-1b
   steps_of llama3.2-3b 23000 1 4 $long model.preset=llama3.2-3b
@@ -202,6 +219,14 @@ model: {family: llama, layers: 4, hidden: 256, heads: 4, kv_heads: 4, head_dim: 
 schedule: {micro_batch: 1, global_batch: 8}
 optimizer: {lr: 1e-3, warmup_steps: 2}
 data: {train: [$work/small], tokenizer: bytes, eval_every: 0, split: "100,0,0"}
+checkpoint: {every: 0}
+YAML
+cat >"$work/random.yaml" <<YAML
+run: {name: random, device: $device, steps: 23, overwrite: true}
+model: {preset: gpt2-124m}
+precision: {compute: bf16}
+optimizer: {lr: 1e-4, warmup_steps: 2}
+data: {train: [$work/random], tokenizer: bytes, eval_every: 0, split: "100,0,0"}
 checkpoint: {every: 0}
 YAML
 [ "$device" = cpu ] || nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv | tee "$out/gpu.txt"

@@ -37,6 +37,7 @@ SEAM = (
     ("CUDA", r"\bcuda[A-Z]\w*", r"cuda(_\w+)?\.h|cuda_\w+\.h(pp)?|cuda/.*", CUDA_PLACES),
     ("NCCL", r"\bnccl[A-Z]\w*", r"nccl.*\.h", CUDA_PLACES),
     ("cuBLAS", r"\bcublas(Lt)?[A-Z]\w*", r"cublas.*\.h", CUDA_PLACES),
+    ("NVTX", r"\bnvtx[A-Z]\w*", r"nvtx.*", CUDA_PLACES),
     ("cuDNN", r"\bcudnn\w*", r"cudnn.*", CUDA_PLACES),
     ("oneDNN", r"\bdnnl\w*", r"(oneapi/)?dnnl.*", r"(src/backend|kernels)/cpu/"),
     ("MPI", r"\bMPI_[A-Z]\w*", r"mpi\.h|llmtrain/base/mpi_native\.hpp", MPI_PLACES),

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "llmtrain/backend/device.hpp"
+#include "llmtrain/backend/software.hpp"
 
 namespace llmtrain {
 
@@ -17,6 +18,7 @@ constexpr const char* module_name = "libllmtrain_cuda.so";
 struct Module {
   std::string why_not;  ///< empty: the rest is valid
   Device* (*make_device)(const CudaOptions*) = nullptr;
+  const char* (*software)() = nullptr;
 };
 
 /// Beside the program; tests lie one folder below it.
@@ -49,7 +51,8 @@ Module open_module() {
   }
   const auto why_not = reinterpret_cast<const char* (*)()>(dlsym(opened, "llmtrain_cuda_why_not"));
   module.make_device = reinterpret_cast<decltype(module.make_device)>(dlsym(opened, "llmtrain_cuda_make_device"));
-  if (why_not == nullptr || module.make_device == nullptr) {
+  module.software = reinterpret_cast<decltype(module.software)>(dlsym(opened, "llmtrain_cuda_software"));
+  if (why_not == nullptr || module.make_device == nullptr || module.software == nullptr) {
     module.why_not = path.string() + " belongs to another version of the program: build it again";
   } else {
     module.why_not = why_not();
@@ -65,6 +68,8 @@ const Module& cuda_module() {
 }  // namespace
 
 std::string why_no_cuda() { return cuda_module().why_not; }
+
+std::string cuda_software() { return why_no_cuda().empty() ? cuda_module().software() : ""; }
 
 std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {
   require(why_no_cuda().empty(), ExitCode::configuration, "run.device cuda: {}; use run.device cpu", why_no_cuda());

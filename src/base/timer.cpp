@@ -4,6 +4,8 @@
 
 namespace llmtrain {
 
+RangeObserver* Timers::observer_ = nullptr;
+
 int Timers::open(std::string_view name) {
   const int count = static_cast<int>(nodes_.size());
   int index = 0;
@@ -14,6 +16,7 @@ int Timers::open(std::string_view name) {
     totals_.push_back({prefix + std::string(name)});
   }
   current_ = index;
+  if (observer_ != nullptr) observer_->begin(nodes_[index].name.c_str());
   return index;
 }
 
@@ -21,6 +24,7 @@ void Timers::close(int index, double seconds) {
   totals_[index].calls += 1;
   totals_[index].seconds += seconds;
   current_ = nodes_[index].parent;
+  if (observer_ != nullptr) observer_->end();
 }
 
 void Timers::reset() {

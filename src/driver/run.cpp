@@ -113,9 +113,13 @@ class Run {
     if (!chosen.warning.empty()) log_.warning("{}", chosen.warning);
     if (chosen.products == 0) return;
     if (chosen.tuned > 0) parts_.kernels.fill(parts_.stream, memory, 0);  // as the arena gave it
-    log_.info(
-        "  products {} matrix products, {} tuned in {:.1f} s{}", chosen.products, chosen.tuned, chosen.seconds,
-        chosen.flops_a_second > 0 ? "; measured over those of a step: " + si(chosen.flops_a_second, "FLOP/s") : "");
+    std::string rate;
+    if (chosen.flops_a_second > 0) rate = "; measured over those of a step: " + si(chosen.flops_a_second, "FLOP/s");
+    if (!rate.empty() && light_.peak > 0) {
+      rate += fmt::format(", {:.1f}% of the peak", 100 * chosen.flops_a_second / light_.peak);
+    }
+    log_.info("  products {} matrix products, {} tuned in {:.1f} s{}", chosen.products, chosen.tuned, chosen.seconds,
+              rate);
   }
 
   void initial_state() {

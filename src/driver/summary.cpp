@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "llmtrain/backend/software.hpp"
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/driver/launch.hpp"
 #include "llmtrain/driver/micro_batches.hpp"
@@ -57,6 +58,7 @@ std::string summary(const Launch& launch, const Measured& measured) {
   std::string text = fmt::format("run '{}': {} steps of {} sequences x {} tokens = {} tokens a step\n", deck.run.name,
                                  deck.run.steps, deck.schedule.global_batch, m.seq_len, grouped(step_tokens));
   text += fmt::format("  device   {}\n", launch.device->describe());
+  if (launch.device->kind() == DeviceKind::cuda) text += fmt::format("  software {}\n", cuda_software());
   text +=
       fmt::format("  layout   {} rank{}: tensor {}, pipeline {}, data {} (ZeRO-{}); {} micro-batch{} of {} a rank\n",
                   topology.ranks(), topology.ranks() == 1 ? "" : "s", topology.size(Axis::tp), topology.size(Axis::pp),
@@ -79,6 +81,9 @@ std::string summary(const Launch& launch, const Measured& measured) {
   }
   text += fmt::format("  flops    {} a step in matrix products and attention on this rank\n",
                       si(measured.trace.flops(), "FLOP"));
+  std::string peak;
+  launch.device->peak_flops(data_dtype(deck.precision.compute), &peak);
+  text += fmt::format("  peak     {}\n", peak);
   text +=
       fmt::format("  files    {0}/deck.yaml, {0}/metrics.jsonl, {0}/log.txt, {1}", deck.run.dir, deck.checkpoint.dir);
   return text;

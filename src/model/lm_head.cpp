@@ -10,10 +10,10 @@ namespace llmtrain {
 
 namespace {
 
-/// Elements of one chunk of logits: large enough for efficient GEMMs, and on a GPU for few passes over the fp32 gradient
-/// of the projection; small beside the activations.
+/// Elements of one chunk of logits: large enough for efficient GEMMs, and on a GPU for few passes over the gradient of the
+/// projection (8192 tokens of Llama-3's or Qwen2's vocabulary); small beside the activations.
 constexpr std::int64_t chunk_elements(DeviceKind kind) {
-  return kind == DeviceKind::cuda ? std::int64_t{1} << 29 : std::int64_t{1} << 25;
+  return kind == DeviceKind::cuda ? std::int64_t{5} << 28 : std::int64_t{1} << 25;
 }
 constexpr std::int64_t chunk_multiple = 128;  // tokens: whole tiles of a GEMM
 

@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "llmtrain/backend/software.hpp"
 #include "llmtrain/base/agree.hpp"
 #include "llmtrain/driver/launch.hpp"
 #include "llmtrain/tools/options.hpp"
@@ -69,6 +70,7 @@ int tool_doctor(const MpiComm& world, Arguments arguments) {
       examine(world, Topology(deck, world.size()), *device, precision, mebibytes << 20, request->repeats);
   const std::vector<std::string> found = ailments(health, request->slow);
   if (world.rank() == 0) {
+    if (gpu) fmt::print("{}\n", cuda_software());
     fmt::print("{}\n", health_report(health));
     for (const std::string& line : found) fmt::print("{}\n", line);
     if (found.empty()) {

@@ -3,6 +3,7 @@
 #include "llmtrain/base/backoff.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include "llmtrain/base/clock.hpp"
 
@@ -11,16 +12,22 @@ using namespace llmtrain;
 TEST_CASE("a wait among ranks that share cores is mostly asleep, and a new wait begins awake") {
   Backoff::share_cores();
   Backoff backoff;
-  const auto looks_in = [&](double seconds) {
-    int looks = 0;
-    for (const Stopwatch watch; watch.seconds() < seconds; ++looks) backoff.pause();
-    return looks;
+  // A nap gives up the core of its own will; a yield, as the kernel counts, does not.
+  const auto given_up = [] {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
   };
-  // Naps never end early: 16 yields, 17 naps from 30 us to 1 ms, then one a millisecond.
-  CHECK(looks_in(0.1) < 16 + 17 + 100 + 2);
+  const auto naps_in = [&](int pauses) {
+    const long before = given_up();
+    for (int i = 0; i < pauses; ++i) backoff.pause();
+    return given_up() - before;
+  };
+  CHECK(naps_in(16) == 0);
+  CHECK(naps_in(17) == 17);  // from 30 us to 1 ms, which all later ones take
   const Stopwatch watch;
-  backoff.pause();
-  CHECK(watch.seconds() >= 1e-3);
+  CHECK(naps_in(1) == 1);
+  CHECK(watch.seconds() >= 1e-3);  // naps never end early
   backoff.reset();
-  CHECK(looks_in(0.1) > 16);
+  CHECK(naps_in(16) == 0);
 }

@@ -19,7 +19,7 @@ TEST_CASE("the CUDA module opens with all its symbols, and says so where there i
   }
   void* const module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   REQUIRE_MESSAGE(module != nullptr, std::string(dlerror()));
-  for (const char* name : {"llmtrain_cuda_describe", "llmtrain_cuda_why_not", "llmtrain_cuda_make_device"}) {
+  for (const char* name : {"llmtrain_cuda_software", "llmtrain_cuda_why_not", "llmtrain_cuda_make_device"}) {
     CHECK_MESSAGE(dlsym(module, name) != nullptr, name);
   }
   if (why_no_cuda().empty()) return;

@@ -65,6 +65,27 @@ TEST_CASE("an exception closes its ranges, and reset keeps the names") {
   CHECK(timers.totals()[0].calls == 1);
 }
 
+TEST_CASE("an observer sees ranges begin and end as they nest, by exceptions too") {
+  struct Seen : RangeObserver {
+    void begin(const char* name) override { text += std::string("<") + name; }
+    void end() override { text += ">"; }
+    std::string text;
+  } seen;
+  Timers timers;
+  { TimerRange range(timers, "before"); }
+  Timers::set_observer(&seen);
+  try {
+    TimerRange range(timers, "step");
+    { TimerRange inner(timers, "forward"); }
+    TimerRange inner(timers, "reduce");
+    throw std::runtime_error("stop");
+  } catch (const std::runtime_error&) {
+  }
+  Timers::set_observer(nullptr);
+  { TimerRange range(timers, "after"); }
+  CHECK(seen.text == "<step<forward><reduce>>");
+}
+
 TEST_CASE("ranks merge into a tree with the slowest named") {
   const std::vector<std::vector<TimerTotal>> by_rank = {
       {{"step", 2, 4.0},

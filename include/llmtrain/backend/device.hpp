@@ -86,7 +86,7 @@ class Device {
   virtual void release(void* pointer, MemorySpace space) = 0;
 
   /// Copies dense bytes between device and host memory, in stream order; host memory must stay valid until the stream
-  /// has been synchronized or an event recorded later has happened.
+  /// has been synchronized or, for an upload, an event recorded later has happened.
   void upload(Stream stream, Tensor destination, const void* source);
   void download(Stream stream, void* destination, Tensor source);
 

@@ -18,9 +18,19 @@ struct TimerTotal {
   double seconds = 0;
 };
 
+/// Is told where ranges begin and end, as they nest: marks for profilers.
+class RangeObserver {
+ public:
+  virtual ~RangeObserver() = default;
+  virtual void begin(const char* name) = 0;
+  virtual void end() = 0;
+};
+
 /// The totals of this process's ranges. One thread uses it.
 class Timers {
  public:
+  /// Told of the ranges of all Timers of the process; null for nobody. To be set while none is open; not owned.
+  static void set_observer(RangeObserver* observer) { observer_ = observer; }
   /// All ranges in the order in which they were first opened.
   const std::vector<TimerTotal>& totals() const { return totals_; }
   /// Sets all totals to zero and keeps the names; open ranges count in full when they close.
@@ -29,6 +39,7 @@ class Timers {
  private:
   friend class TimerRange;
   static constexpr int top = -1;
+  static RangeObserver* observer_;
 
   int open(std::string_view name);  ///< index of the range, which becomes the current one
   void close(int index, double seconds);

@@ -68,7 +68,7 @@ std::unique_ptr<Loader> make_loader(const Deck& deck, const Place& place, std::s
 /// This rank's loader over a dataset of the launch.
 std::unique_ptr<Loader> make_loader(const Launch& launch, std::shared_ptr<const Dataset> dataset);
 
-/// "What will this run do?": layout, parameters, tokens a step, memory, files.
+/// "What will this run do?": device and what is beneath it, layout, parameters, tokens a step, memory, peak, files.
 std::string summary(const Launch& launch, const Measured& measured);
 
 }  // namespace llmtrain

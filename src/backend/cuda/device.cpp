@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t mark_count = 4096;  // events in the ring: far more than can be pending
 constexpr std::int64_t staging_bytes = std::int64_t{4} << 20;
+constexpr std::int64_t landing_bytes = std::int64_t{64} << 10;
 
 int gpu_count() {
   int count = 0;
@@ -63,6 +64,9 @@ CudaDevice::CudaDevice(const CudaOptions& options) : number_(choose_gpu(options)
     profile_ = std::make_unique<OperationProfile>(streams_);
     kernels_->set_observer(profile_.get());
   }
+  if (const char* path = std::getenv("LLMTRAIN_CHECK_WAITS")) wait_check_ = std::make_unique<WaitCheck>(path);
+  ranges_.tell(wait_check_.get());
+  Timers::set_observer(&ranges_);
   marks_.resize(mark_count);
   for (Mark& mark : marks_) {
     check_cuda(cudaEventCreateWithFlags(&mark.event, cudaEventDisableTiming), "cudaEventCreate");
@@ -71,25 +75,25 @@ CudaDevice::CudaDevice(const CudaOptions& options) : number_(choose_gpu(options)
     check_cuda(cudaHostAlloc(&slot.data, staging_bytes, cudaHostAllocDefault), "cudaHostAlloc");
     check_cuda(cudaEventCreateWithFlags(&slot.copied, cudaEventDisableTiming), "cudaEventCreate");
   }
+  void* landing = nullptr;
+  check_cuda(cudaHostAlloc(&landing, landing_bytes, cudaHostAllocDefault), "cudaHostAlloc");
+  landing_ = static_cast<char*>(landing);
 }
 
 CudaDevice::~CudaDevice() {
+  Timers::set_observer(nullptr);
   for (const Mark& mark : marks_) cudaEventDestroy(mark.event);
   for (const Staging& slot : staging_) {
     cudaEventDestroy(slot.copied);
     cudaFreeHost(slot.data);
   }
+  cudaFreeHost(landing_);
 }
 
 std::string CudaDevice::describe() const {
-  int driver = 0, runtime = 0;
-  cudaDriverGetVersion(&driver);
-  cudaRuntimeGetVersion(&runtime);
-  return fmt::format("{} (GPU {}{}, sm_{}{}, {} multiprocessors, {}); CUDA {}.{} on a driver for {}.{}",
-                     properties_.name, number_, shared_ ? ", shared" : "", properties_.major, properties_.minor,
-                     properties_.multiProcessorCount,
-                     human_bytes(static_cast<std::int64_t>(properties_.totalGlobalMem)), runtime / 1000,
-                     runtime % 1000 / 10, driver / 1000, driver % 1000 / 10);
+  return fmt::format("{} (GPU {}{}, sm_{}{}, {} multiprocessors, {})", properties_.name, number_,
+                     shared_ ? ", shared" : "", properties_.major, properties_.minor, properties_.multiProcessorCount,
+                     human_bytes(static_cast<std::int64_t>(properties_.totalGlobalMem)));
 }
 
 double CudaDevice::peak_flops(DType precision, std::string* formula) const {
@@ -128,6 +132,7 @@ void CudaDevice::do_observe(OpObserver* observer) {
 Stream CudaDevice::make_stream(const std::string&) { return {this, streams_.add()}; }
 
 Event CudaDevice::do_record(Stream stream) {
+  if (wait_check_ != nullptr) wait_check_->beat();
   Mark& mark = marks_[++recorded_ % mark_count];
   // An Event that is as old as the ring must have happened, for its CUDA event is used again.
   if (mark.id != 0) check_cuda(cudaEventSynchronize(mark.event), "cudaEventSynchronize");
@@ -150,17 +155,23 @@ void CudaDevice::do_synchronize(Stream stream) {
     if (status == cudaSuccess) break;
     if (status != cudaErrorNotReady) check_cuda(status, "work issued earlier");
     for (NcclCommunicator* communicator : communicators_) communicator->check();
+    if (wait_check_ != nullptr) wait_check_->beat();
     if (shared_) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     } else {
       std::this_thread::yield();
     }
   }
+  for (const Download& d : downloads_) {
+    if (d.stream == stream.id) std::memcpy(d.destination, landing_ + d.begin, static_cast<std::size_t>(d.bytes));
+  }
+  std::erase_if(downloads_, [&](const Download& d) { return d.stream == stream.id; });
   if (profile_ != nullptr) profile_->end_step(stream);
 }
 
 void* CudaDevice::allocate(std::int64_t bytes, MemorySpace space) {
   LLMTRAIN_CHECK(bytes >= 0);
+  if (wait_check_ != nullptr) wait_check_->allocated();
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 256));
   void* pointer = nullptr;
   const bool pinned = space == MemorySpace::pinned_host;
@@ -202,6 +213,11 @@ void CudaDevice::do_upload(Stream stream, Tensor destination, const void* source
 
 void CudaDevice::do_download(Stream stream, void* destination, Tensor source) {
   if (source.bytes() == 0) return;
+  const std::int64_t begin = downloads_.empty() ? 0 : downloads_.back().begin + downloads_.back().bytes;
+  if (begin + source.bytes() <= landing_bytes) {
+    downloads_.push_back({stream.id, destination, begin, source.bytes()});
+    destination = landing_ + begin;
+  }
   check_cuda(cudaMemcpyAsync(destination, source.data, static_cast<std::size_t>(source.bytes()), cudaMemcpyDeviceToHost,
                              streams_[stream]),
              "download");

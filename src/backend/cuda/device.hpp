@@ -13,6 +13,7 @@
 #include "cuda/cuda_kernels.hpp"
 #include "llmtrain/backend/device.hpp"
 #include "profile.hpp"
+#include "ranges.hpp"
 
 namespace llmtrain {
 
@@ -69,6 +70,14 @@ class CudaDevice final : public Device {
     cudaEvent_t copied = nullptr;
   };
 
+  /// A small copy to the host on its way through pinned memory: the driver would make the host wait for a copy to other
+  /// memory, deaf to the failure of a peer. It is handed on when the stream has been synchronized.
+  struct Download {
+    int stream;
+    void* destination;
+    std::int64_t begin, bytes;  ///< in the pinned memory
+  };
+
   int number_;  ///< of the GPU on this node
   bool shared_;
   cudaDeviceProp properties_{};
@@ -78,6 +87,10 @@ class CudaDevice final : public Device {
   std::uint64_t recorded_ = 0;
   std::array<Staging, 4> staging_;
   std::size_t next_staging_ = 0;
+  char* landing_ = nullptr;  ///< pinned memory of downloads
+  std::vector<Download> downloads_;
+  std::unique_ptr<WaitCheck> wait_check_;  ///< null unless asked for
+  DeviceRanges ranges_;
   std::unique_ptr<OperationProfile> profile_;  ///< null unless asked for
   std::vector<NcclCommunicator*> communicators_;
 };
