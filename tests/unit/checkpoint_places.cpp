@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <hdf5.h>
 
-#include <array>
+#include <algorithm>
 
 #include "damage.hpp"
 
@@ -55,13 +55,12 @@ TEST_CASE("a shard whose HDF5 headers contradict the manifest loads what the man
   });
   change([](hid_t file) { return H5Ldelete(file, "/model/norm/weight", H5P_DEFAULT); });
   change([](hid_t file) {
-    const std::int64_t two = 2;
-    const hid_t range =
-        H5Aopen_by_name(file, "/model/layers/0/self_attn/q_proj/weight", "slice_start", H5P_DEFAULT, H5P_DEFAULT);
-    const std::array<std::int64_t, 2> start{two, 0};
-    const herr_t written = H5Awrite(range, H5T_NATIVE_INT64, start.data());
-    H5Aclose(range);
-    return written;
+    const auto rename = [&](const char* from, const char* to) {
+      return H5Lmove(file, from, file, to, H5P_DEFAULT, H5P_DEFAULT);
+    };
+    constexpr const char* q = "/model/layers/0/self_attn/q_proj/weight";
+    constexpr const char* o = "/model/layers/0/self_attn/o_proj/weight";
+    return std::min({rename(q, "/q"), rename(o, q), rename("/q", o)});
   });
   change([](hid_t file) { return H5Lmove(file, "/deck", file, "/old", H5P_DEFAULT, H5P_DEFAULT); });
 }
@@ -83,6 +82,14 @@ TEST_CASE("places in the manifest that are not those of the bytes are refused, a
     for (StoredPiece& stored : m.pieces) stored.offset -= 8;
   });
   refused([](Manifest& m) { m.pieces[3].offset += 1; });
+  refused([](Manifest& m) {
+    const auto of = [&](std::string_view name) {
+      return std::ranges::find_if(m.pieces, [&](const StoredPiece& stored) { return stored.dataset == name; });
+    };
+    const auto q = of("/model/layers/0/self_attn/q_proj/weight"), o = of("/model/layers/0/self_attn/o_proj/weight");
+    REQUIRE(q->piece.bytes() == o->piece.bytes());
+    std::swap(q->offset, o->offset);
+  });
   refused([](Manifest& m) { m.deck->offset += 1; });
   refused([](Manifest& m) { m.pieces[1].offset = m.pieces[0].offset; });
   refused([](Manifest& m) { m.pieces[0].offset = std::int64_t{1} << 60; });
