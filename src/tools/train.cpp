@@ -20,7 +20,8 @@ int tool_train(const MpiComm& world, Arguments arguments) {
     return train(std::move(first));
   } catch (const AgreedError& error) {
     if (error.code() != ExitCode::checkpoint_damaged || !may_skip) throw;
-    log.warning("{}; this run starts over, from the newest one that verifies", error.what());
+    log.warning(
+        "the checkpoint is damaged, as its load has found; this run starts over, from the newest that verifies");
   }
   return train(start(Start::resume_proven));
 }
