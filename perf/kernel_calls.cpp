@@ -196,6 +196,10 @@ void Caller::add_loss() {
        [this](auto& w, auto& r, auto&) { kernels_.cross_entropy_loss(stream_, w[0], r[1], r[2]); }},
       {"cross_entropy_gradient",
        [this](auto& w, auto& r, auto&) { kernels_.cross_entropy_gradient(stream_, w[0], r[1], r[2], r[3], vocab()); }},
+      {"cross_entropy_with_gradient",
+       [this](auto& w, auto& r, auto&) {
+         kernels_.cross_entropy_with_gradient(stream_, w[1], w[0], r[1], r[2], vocab());
+       }},
   });
 }
 
@@ -298,7 +302,7 @@ void Caller::prepare(const Operation& operation, Operands& on) const {
     on.set_integers(r[2], in_turn(r[1].rows()));
   } else if (name == "attention_backward") {
     fill(r[5], 7);  // about the logarithm of a thousand
-  } else if (name == "cross_entropy_stats") {
+  } else if (name == "cross_entropy_stats" || name == "cross_entropy_with_gradient") {
     on.set_integers(r[1], any_below(deck_.model.vocab));
   } else if (name == "cross_entropy_loss") {
     fill(r[1], 10);

@@ -45,6 +45,8 @@ class CpuKernels final : public Kernels {
   void do_cross_entropy_loss(Stream, Tensor totals, Tensor stats, Tensor weights) override;
   void do_cross_entropy_gradient(Stream, Tensor logits, Tensor stats, Tensor targets, Tensor weights,
                                  VocabRange vocab) override;
+  void do_cross_entropy_with_gradient(Stream, Tensor stats, Tensor logits, Tensor targets, Tensor weights,
+                                      VocabRange vocab) override;
   void do_add(Stream, Tensor out, Tensor a, Tensor b) override;
   void do_scale_add(Stream, Tensor y, Tensor x, double alpha) override;
   void do_convert(Stream, Tensor destination, Tensor source) override;

@@ -22,8 +22,7 @@ template <class T>
 SoftmaxSums<StatsType<T>> softmax_sums(const T* x, std::int64_t n) {
   using S = StatsType<T>;
   constexpr std::int64_t block = 1024, lanes = 16;
-  constexpr S lowest = -std::numeric_limits<S>::infinity();
-  SoftmaxSums<S> result{lowest, S{0}};
+  SoftmaxSums<S> result{std::numeric_limits<S>::lowest(), S{0}};  // finite, so that -infinity adds 0
   for (std::int64_t begin = 0; begin < n; begin += block) {
     const std::int64_t count = std::min(block, n - begin);
     const T* const b = x + begin;
@@ -40,25 +39,63 @@ SoftmaxSums<StatsType<T>> softmax_sums(const T* x, std::int64_t n) {
     result.maximum = maximum;
     result.sum += lane_sum<S>(count, [&](std::int64_t c) { return fast_exp(load(b[c]) - maximum); });
   }
+  if (result.sum == S{0}) result.maximum = -std::numeric_limits<S>::infinity();  // there was nothing above it
   return result;
 }
+
+/// The tokens' logits and what is made of them, token by token.
+template <class T>
+class TokenRows {
+ public:
+  TokenRows(const Tensor& logits, const Tensor& stats, const Tensor& targets, VocabRange vocab)
+      : logits_(logits), stats_(stats), targets_(targets.ptr<std::int32_t>()), vocab_(vocab) {}
+
+  void write_stats(std::int64_t t) const {
+    const SoftmaxSums<S> sums = softmax_sums(logits_.row(t), vocab_.valid);
+    const std::int64_t target = column(t);
+    stats_.row(0)[t] = sums.maximum;
+    stats_.row(1)[t] = sums.sum;
+    stats_.row(2)[t] = target >= 0 ? load(logits_.row(t)[target]) : S{0};
+  }
+
+  void write_gradient(std::int64_t t, float weight) const {
+    T* const row = logits_.row(t);
+    const S maximum = stats_.row(0)[t], w = static_cast<S>(weight), factor = w / stats_.row(1)[t];
+    const std::int64_t target = column(t);
+    const S logit = target >= 0 ? load(row[target]) : S{0};
+#pragma omp simd
+    for (std::int64_t c = 0; c < vocab_.valid; ++c) store(row[c], fast_exp(load(row[c]) - maximum) * factor);
+    if (target >= 0) store(row[target], std::fma(fast_exp(logit - maximum), factor, -w));  // rounded once
+    for (std::int64_t c = vocab_.valid; c < logits_.cols; ++c) store(row[c], S{0});
+  }
+
+  template <class Body>
+  void each(Body&& body) const {
+#pragma omp parallel for schedule(static) if (logits_.rows * logits_.cols >= parallel_threshold)
+    for (std::int64_t t = 0; t < logits_.rows; ++t) body(t);
+  }
+
+ private:
+  using S = StatsType<T>;
+
+  /// Of the target; -1 where it is not one of the row's true columns.
+  std::int64_t column(std::int64_t t) const {
+    const std::int64_t local = targets_[t] - vocab_.first;
+    return local >= 0 && local < vocab_.valid ? local : -1;
+  }
+
+  Matrix<T> logits_;
+  Matrix<S> stats_;
+  const std::int32_t* targets_;
+  VocabRange vocab_;
+};
 
 }  // namespace
 
 void CpuKernels::do_cross_entropy_stats(Stream, Tensor stats, Tensor logits, Tensor targets, VocabRange vocab) {
   dispatch("cross_entropy_stats", logits.dtype, [&]<class T>(T) {
-    using S = StatsType<T>;
-    const Matrix<T> x(logits);
-    const Matrix<S> out(stats);
-    const std::int32_t* const target = targets.ptr<std::int32_t>();
-#pragma omp parallel for schedule(static) if (logits.numel() >= parallel_threshold)
-    for (std::int64_t t = 0; t < x.rows; ++t) {
-      const SoftmaxSums<S> sums = softmax_sums(x.row(t), vocab.valid);
-      const std::int64_t local = target[t] - vocab.first;
-      out.row(0)[t] = sums.maximum;
-      out.row(1)[t] = sums.sum;
-      out.row(2)[t] = local >= 0 && local < vocab.valid ? load(x.row(t)[local]) : S{0};
-    }
+    const TokenRows<T> rows(logits, stats, targets, vocab);
+    rows.each([&](std::int64_t t) { rows.write_stats(t); });
   });
 }
 
@@ -104,24 +141,19 @@ void CpuKernels::do_cross_entropy_loss(Stream, Tensor totals, Tensor stats, Tens
 void CpuKernels::do_cross_entropy_gradient(Stream, Tensor logits, Tensor stats, Tensor targets, Tensor weights,
                                            VocabRange vocab) {
   dispatch("cross_entropy_gradient", logits.dtype, [&]<class T>(T) {
-    using S = StatsType<T>;
-    const Matrix<T> x(logits);
-    const Matrix<S> s(stats);
-    const std::int32_t* const target = targets.ptr<std::int32_t>();
-    const float* const weight = weights.ptr<float>();
-#pragma omp parallel for schedule(static) if (logits.numel() >= parallel_threshold)
-    for (std::int64_t t = 0; t < x.rows; ++t) {
-      T* const row = x.row(t);
-      const S maximum = s.row(0)[t], w = static_cast<S>(weight[t]);
-      const S factor = w / s.row(1)[t];
-      const std::int64_t local = target[t] - vocab.first;
-      const bool here = local >= 0 && local < vocab.valid;
-      const S logit = here ? load(row[local]) : S{0};
-#pragma omp simd
-      for (std::int64_t c = 0; c < vocab.valid; ++c) store(row[c], fast_exp(load(row[c]) - maximum) * factor);
-      if (here) store(row[local], std::fma(fast_exp(logit - maximum), factor, -w));  // rounded once
-      for (std::int64_t c = vocab.valid; c < x.cols; ++c) store(row[c], S{0});
-    }
+    const TokenRows<T> rows(logits, stats, targets, vocab);
+    rows.each([&, weight = weights.ptr<float>()](std::int64_t t) { rows.write_gradient(t, weight[t]); });
+  });
+}
+
+void CpuKernels::do_cross_entropy_with_gradient(Stream, Tensor stats, Tensor logits, Tensor targets, Tensor weights,
+                                                VocabRange vocab) {
+  dispatch("cross_entropy_with_gradient", logits.dtype, [&]<class T>(T) {
+    const TokenRows<T> rows(logits, stats, targets, vocab);
+    rows.each([&, weight = weights.ptr<float>()](std::int64_t t) {  // a row that caches still hold
+      rows.write_stats(t);
+      rows.write_gradient(t, weight[t]);
+    });
   });
 }
 

@@ -1,47 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Softmax cross-entropy over the vocabulary rows of one rank, on the GPU.
 #include <cmath>
-#include <limits>
 
-#include "common/math.hpp"
+#include "cuda/cross_entropy.cuh"
 #include "cuda/cuda_kernels.hpp"
-#include "cuda/loops.cuh"
 
 namespace llmtrain {
 
 namespace {
-
-constexpr int row_threads = 512;  // of the block that works on one token's logits
-
-/// Sum of exp(x - maximum), with the maximum. NaN anywhere leaves NaN in the sum.
-template <class S>
-struct SoftmaxSums {
-  S maximum = -std::numeric_limits<S>::infinity();
-  S sum = 0;
-
-  __device__ void add(const SoftmaxSums& other) {
-    const S top = other.maximum > maximum ? other.maximum : maximum;
-    if (top == -std::numeric_limits<S>::infinity()) {  // nothing but -infinity or NaN so far
-      sum += other.sum;
-      return;
-    }
-    sum = sum * fast_exp(maximum - top) + other.sum * fast_exp(other.maximum - top);
-    maximum = top;
-  }
-
-  template <int width>
-  __device__ void add(const Values<S, width>& x) {
-    S top = maximum;
-#pragma unroll
-    for (int i = 0; i < width; ++i) top = x.at[i] > top ? x.at[i] : top;
-    if (top > maximum) {
-      sum *= fast_exp(maximum - top);
-      maximum = top;
-    }
-#pragma unroll
-    for (int i = 0; i < width; ++i) sum += fast_exp(x.at[i] - maximum);
-  }
-};
 
 template <class T>
 struct StatsCall {
@@ -68,22 +34,19 @@ __global__ void __launch_bounds__(row_threads) stats_of_row(const StatsCall<T> c
   }
   for (; c < packed; c += step) sums.add(call.logits.template values<width>(t, c));
   if (packed + threadIdx.x < call.vocab.valid) sums.add(call.logits.template values<1>(t, packed + threadIdx.x));
-#pragma unroll
-  for (int offset = warp / 2; offset > 0; offset /= 2) {
-    sums.add({__shfl_xor_sync(all_lanes, sums.maximum, offset), __shfl_xor_sync(all_lanes, sums.sum, offset)});
-  }
-  __shared__ S maxima[row_threads / warp], sums_below[row_threads / warp];
+  sums.add_lanes();
+  __shared__ S maxima[row_warps], sums_below[row_warps];
   if (threadIdx.x % warp == 0) {
     maxima[threadIdx.x / warp] = sums.maximum;
     sums_below[threadIdx.x / warp] = sums.sum;
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
-  for (int w = 1; w < row_threads / warp; ++w) sums.add({maxima[w], sums_below[w]});
-  const std::int64_t local = call.targets[t] - call.vocab.first;
-  *call.stats.at(0, t) = sums.maximum;
+  for (int w = 1; w < row_warps; ++w) sums.add({maxima[w], sums_below[w]});
+  const int target = column_of(call.targets[t], call.vocab);
+  *call.stats.at(0, t) = sums.highest();
   *call.stats.at(1, t) = sums.sum;
-  *call.stats.at(2, t) = local >= 0 && local < call.vocab.valid ? load(*call.logits.at(t, local)) : S{0};
+  *call.stats.at(2, t) = target >= 0 ? load(*call.logits.at(t, target)) : S{0};
 }
 
 template <class S>
@@ -121,30 +84,14 @@ __global__ void __launch_bounds__(1024)
   totals[1] += count;
 }
 
-template <class T>
-struct GradientCall {
-  Matrix<T> logits;
-  Matrix<StatsType<T>> stats;
-  const std::int32_t* targets;
-  const float* weights;
-  VocabRange vocab;
-  std::int64_t cols;
-};
-
 template <class T, int width>
 __global__ void __launch_bounds__(row_threads) gradient_of_row(const GradientCall<T> call) {
   using S = StatsType<T>;
   const std::int64_t t = blockIdx.x;
-  const S maximum = *call.stats.at(0, t), w = static_cast<S>(call.weights[t]), factor = w / *call.stats.at(1, t);
-  const std::int64_t local = call.targets[t] - call.vocab.first;
+  const RowGradient<S> gradient(call, t, *call.stats.at(0, t), *call.stats.at(1, t));
   for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x) * width; c < call.cols; c += row_threads * width) {
     auto x = call.logits.template values<width>(t, c);
-#pragma unroll
-    for (int i = 0; i < width; ++i) {
-      const S e = fast_exp(x.at[i] - maximum);
-      const S g = c + i == local ? std::fma(e, factor, -w) : e * factor;  // rounded once
-      x.at[i] = c + i < call.vocab.valid ? g : S{0};
-    }
+    gradient.apply(x, static_cast<int>(c));
     call.logits.put(t, c, x);
   }
 }
@@ -184,9 +131,7 @@ void CudaKernels::do_cross_entropy_gradient(Stream s, Tensor logits, Tensor stat
                                             VocabRange vocab) {
   if (logits.rows() == 0) return;
   dispatch("cross_entropy_gradient", logits.dtype, [&]<class T>(T) {
-    using S = StatsType<T>;
-    const GradientCall<T> call{
-        Matrix<T>(logits), Matrix<S>(stats), targets.ptr<std::int32_t>(), weights.ptr<float>(), vocab, logits.cols()};
+    const auto call = gradient_call<T>(logits, stats, targets, weights, vocab);
     const auto run = is_packed({logits}, full_width<T>) ? gradient_of_row<T, full_width<T>> : gradient_of_row<T, 1>;
     run<<<static_cast<unsigned>(logits.rows()), row_threads, 0, streams_[s]>>>(call);
     check_launch("cross_entropy_gradient");

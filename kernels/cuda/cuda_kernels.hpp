@@ -62,6 +62,8 @@ class CudaKernels final : public Kernels {
   void do_cross_entropy_loss(Stream s, Tensor totals, Tensor stats, Tensor weights) override;
   void do_cross_entropy_gradient(Stream s, Tensor logits, Tensor stats, Tensor targets, Tensor weights,
                                  VocabRange vocab) override;
+  void do_cross_entropy_with_gradient(Stream s, Tensor stats, Tensor logits, Tensor targets, Tensor weights,
+                                      VocabRange vocab) override;
   void do_add(Stream s, Tensor out, Tensor a, Tensor b) override;
   void do_scale_add(Stream s, Tensor y, Tensor x, double alpha) override;
   void do_convert(Stream s, Tensor destination, Tensor source) override;

@@ -61,6 +61,12 @@ __device__ __forceinline__ Values<StatsType<T>, width> widen(const Pack<T, width
   return values;
 }
 
+/// 16 bytes of a row as words: elements of a Pack would be taken apart, and so waited for, as soon as they are loaded.
+template <class T>
+__device__ __forceinline__ Values<StatsType<T>, full_width<T>> widen_words(const uint4& words) {
+  return widen(bits_as<Pack<T, full_width<T>>>(words));
+}
+
 template <class T, class S, int width>
 __device__ __forceinline__ Pack<T, width> narrow(const Values<S, width>& values) {
   Pack<T, width> pack;

@@ -87,12 +87,6 @@ __device__ __forceinline__ void for_row_packs(int cols, const Body& body) {
   }
 }
 
-/// 16 bytes of a row as words: elements of a Pack would be taken apart, and so waited for, as soon as they are loaded.
-template <class T>
-__device__ __forceinline__ Values<StatsType<T>, full_width<T>> widen_words(const uint4& words) {
-  return widen(bits_as<Pack<T, full_width<T>>>(words));
-}
-
 /// This thread's packs of one row.
 template <class T, class Shape>
 struct RowPacks {

@@ -68,6 +68,15 @@ bool is_lse(const Tensor& lse, const Tensor& q, const AttentionShape& shape) {
   return has_dtype(lse, stats_dtype(q.dtype)) && is_matrix(lse, shape.heads, shape.batch * shape.sequence);
 }
 
+void check_logits(const OperationCheck& check, const Tensor& stats, const Tensor& logits, const Tensor& targets,
+                  VocabRange vocab) {
+  check.that(logits && is_floating(logits) && has_dtype(stats, stats_dtype(logits.dtype)) &&
+                 is_matrix(stats, 3, logits.rows()),
+             "stats must be stats dtype [3, tokens]");
+  check.that(has_dtype(targets, DType::int32) && is_vector(targets, logits.rows()), "targets must be int32 [tokens]");
+  check.that(vocab.valid >= 0 && vocab.valid <= logits.cols(), "logits must hold every valid column");
+}
+
 }  // namespace
 
 void Kernels::gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) {
@@ -260,11 +269,7 @@ void Kernels::swiglu_backward(Stream s, Tensor d_gate_up, Tensor d_out, Tensor g
 
 void Kernels::cross_entropy_stats(Stream s, Tensor stats, Tensor logits, Tensor targets, VocabRange vocab) {
   const OperationCheck check("cross_entropy_stats", {{"stats", stats}, {"logits", logits}, {"targets", targets}});
-  check.that(logits && is_floating(logits) && has_dtype(stats, stats_dtype(logits.dtype)) &&
-                 is_matrix(stats, 3, logits.rows()),
-             "stats must be stats dtype [3, tokens]");
-  check.that(has_dtype(targets, DType::int32) && is_vector(targets, logits.rows()), "targets must be int32 [tokens]");
-  check.that(vocab.valid >= 0 && vocab.valid <= logits.cols(), "logits must hold every valid column");
+  check_logits(check, stats, logits, targets, vocab);
   note("cross_entropy_stats", s, {stats}, {logits, targets});
   do_cross_entropy_stats(s, stats, logits, targets, vocab);
 }
@@ -294,14 +299,20 @@ void Kernels::cross_entropy_gradient(Stream s, Tensor logits, Tensor stats, Tens
                                      VocabRange vocab) {
   const OperationCheck check("cross_entropy_gradient",
                              {{"logits", logits}, {"stats", stats}, {"targets", targets}, {"weights", weights}});
-  check.that(logits && is_floating(logits) && has_dtype(stats, stats_dtype(logits.dtype)) &&
-                 is_matrix(stats, 3, logits.rows()),
-             "stats must be stats dtype [3, tokens]");
-  check.that(has_dtype(targets, DType::int32) && is_vector(targets, logits.rows()), "targets must be int32 [tokens]");
+  check_logits(check, stats, logits, targets, vocab);
   check.that(has_dtype(weights, DType::fp32) && is_vector(weights, logits.rows()), "weights must be fp32 [tokens]");
-  check.that(vocab.valid >= 0 && vocab.valid <= logits.cols(), "logits must hold every valid column");
   note("cross_entropy_gradient", s, {logits}, {logits, stats, targets, weights});
   do_cross_entropy_gradient(s, logits, stats, targets, weights, vocab);
+}
+
+void Kernels::cross_entropy_with_gradient(Stream s, Tensor stats, Tensor logits, Tensor targets, Tensor weights,
+                                          VocabRange vocab) {
+  const OperationCheck check("cross_entropy_with_gradient",
+                             {{"stats", stats}, {"logits", logits}, {"targets", targets}, {"weights", weights}});
+  check_logits(check, stats, logits, targets, vocab);
+  check.that(has_dtype(weights, DType::fp32) && is_vector(weights, logits.rows()), "weights must be fp32 [tokens]");
+  note("cross_entropy_with_gradient", s, {logits, stats}, {logits, targets, weights});
+  do_cross_entropy_with_gradient(s, stats, logits, targets, weights, vocab);
 }
 
 }  // namespace llmtrain

@@ -72,7 +72,7 @@ constexpr std::string_view hopper =
     "attention_backward: {bf16: 569e12, fp32: 20e12, fp64: 10e12, half: 1630, full_head: 128}, launch: 2e-6, "
     "efficiency: {default: 0.8, rms_norm_forward: 0.62, rms_norm_backward: 0.57, layer_norm_forward: 0.63, "
     "layer_norm_backward: 0.59, swiglu_forward: 0.82, swiglu_backward: 0.9, gelu_forward: 0.53, gelu_backward: 0.62, "
-    "cross_entropy_stats: 0.48, cross_entropy_gradient: 0.8}, inside: {latency: 6e-6, bandwidth: 363e9}, across: "
+    "cross_entropy_stats: 0.48, cross_entropy_with_gradient: 0.75}, inside: {latency: 6e-6, bandwidth: 363e9}, across: "
     "{latency: 12e-6, bandwidth: 48e9}, overlap: 0.85";
 
 struct BuiltIn {
@@ -96,8 +96,9 @@ constexpr std::array built_in{
         "peak: {bf16: 312e12, fp32: 19.5e12, fp64: 19.5e12}, gemm: {bf16: 250e12, fp32: 120e12, fp64: 16e12, side: "
         "45, depth: 22}, attention_forward: {bf16: 200e12, fp32: 8e12, fp64: 4e12, half: 500, full_head: 128}, "
         "attention_backward: {bf16: 180e12, fp32: 8e12, fp64: 4e12, half: 900, full_head: 128}, launch: 2.5e-6, "
-        "efficiency: {default: 0.8, rms_norm_forward: 0.7, rms_norm_backward: 0.6, cross_entropy_stats: 0.55}, "
-        "inside: {latency: 7e-6, bandwidth: 230e9}, across: {latency: 14e-6, bandwidth: 23e9}, overlap: 0.85"},
+        "efficiency: {default: 0.8, rms_norm_forward: 0.7, rms_norm_backward: 0.6, cross_entropy_stats: 0.55, "
+        "cross_entropy_with_gradient: 0.46}, inside: {latency: 7e-6, bandwidth: 230e9}, across: {latency: 14e-6, "
+        "bandwidth: 23e9}, overlap: 0.85"},
     BuiltIn{"b200", "data sheet, with 0.72 of it for matrix products and the shape of h200's constants; not measured",
             "memory: 192e9, reserved: 2.5e9, bandwidth: 8e12, ",
             "peak: {bf16: 2250e12, fp32: 75e12, fp64: 37e12}, gemm: {bf16: 1620e12, fp32: 700e12, fp64: 30e12, side: "

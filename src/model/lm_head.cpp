@@ -37,22 +37,29 @@ NormSaved LmHead::norm_forward(Context& ctx, ScratchStack::Frame& frame, Tensor 
   return saved;
 }
 
-Tensor LmHead::chunk_loss(Context& ctx, ScratchStack::Frame& frame, Tensor logits, Tensor totals, Tensor x,
-                          const Batch& batch, std::int64_t begin, Tensor weight) const {
+void LmHead::chunk_loss(Context& ctx, Wanted wanted, Tensor logits, Tensor totals, Tensor x, const Batch& batch,
+                        std::int64_t begin, Tensor weight) const {
   const std::int64_t count = logits.rows();
+  ScratchStack::Frame frame(ctx.scratch, "statistics of a chunk");
   const Tensor stats = frame.take(stats_, {3, count});
+  const Tensor targets = batch.targets.rows_at(begin, count), weights = batch.weights.rows_at(begin, count);
+  const VocabRange vocab = shapes_.vocab_range;
   projection_.multiply(ctx, logits, x.rows_at(begin, count), weight);
-  ctx.kernels.cross_entropy_stats(ctx.stream, stats, logits, batch.targets.rows_at(begin, count), shapes_.vocab_range);
-  merge_over_group(ctx, stats);
-  // Every tensor rank knows the loss; one counts it.
-  if (ctx.tensor.rank == 0) {
-    ctx.kernels.cross_entropy_loss(ctx.stream, totals, stats, batch.weights.rows_at(begin, count));
+  const bool whole = ctx.tensor.size == 1;  // the vocabulary: its statistics need no other rank's
+  if (whole && wanted == Wanted::gradient) {
+    ctx.kernels.cross_entropy_with_gradient(ctx.stream, stats, logits, targets, weights, vocab);
+  } else {
+    ctx.kernels.cross_entropy_stats(ctx.stream, stats, logits, targets, vocab);
+    if (!whole) merge_over_group(ctx, stats);
+    if (wanted == Wanted::gradient) {
+      ctx.kernels.cross_entropy_gradient(ctx.stream, logits, stats, targets, weights, vocab);
+    }
   }
-  return stats;
+  // Every tensor rank knows the loss; one counts it.
+  if (ctx.tensor.rank == 0) ctx.kernels.cross_entropy_loss(ctx.stream, totals, stats, weights);
 }
 
 void LmHead::merge_over_group(Context& ctx, Tensor stats) const {
-  if (ctx.tensor.size == 1) return;
   ScratchStack::Frame frame(ctx.scratch, "statistics of all ranks");
   const Tensor all = frame.take(stats_, {ctx.tensor.size, 3, stats.cols()});
   Communicator::Batch batch(*ctx.tensor.communicator, ctx.stream.record());
@@ -76,9 +83,7 @@ void LmHead::train(Context& ctx, Tensor gradient, Tensor totals, Tensor residual
     const std::int64_t count = std::min(chunk_size, batch.count() - begin);
     ScratchStack::Frame chunk(ctx.scratch, "logits chunk");
     const Tensor logits = chunk.take(residual.dtype, {count, shapes_.vocab});
-    const Tensor stats = chunk_loss(ctx, chunk, logits, totals, x.tensor, batch, begin, weights.weight);
-    ctx.kernels.cross_entropy_gradient(ctx.stream, logits, stats, batch.targets.rows_at(begin, count),
-                                       batch.weights.rows_at(begin, count), shapes_.vocab_range);
+    chunk_loss(ctx, Wanted::gradient, logits, totals, x.tensor, batch, begin, weights.weight);
     projection_.input_gradient(ctx, d_x.rows_at(begin, count), logits, weights.weight);
     if (begin + count == batch.count()) summed = sum_partials(ctx, d_out, d_x);
     projection_.weight_gradient(ctx, d_weight, logits, x.tensor.rows_at(begin, count));
@@ -99,7 +104,7 @@ void LmHead::evaluate(Context& ctx, Tensor totals, Tensor residual, Tensor delta
     const std::int64_t count = std::min(chunk_size, batch.count() - begin);
     ScratchStack::Frame chunk(ctx.scratch, "logits chunk");
     const Tensor logits = chunk.take(residual.dtype, {count, shapes_.vocab});
-    chunk_loss(ctx, chunk, logits, totals, x.tensor, batch, begin, weights.weight);
+    chunk_loss(ctx, Wanted::loss, logits, totals, x.tensor, batch, begin, weights.weight);
   }
 }
 

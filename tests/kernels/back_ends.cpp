@@ -212,6 +212,48 @@ TEST_CASE_TEMPLATE("embedding, loss and optimizer of model widths", T, Bf16, flo
   logits.check("loss gradient", tolerance<T>);
 }
 
+/// Every element of the gradient to its own size: the largest are a million times the smallest.
+TEST_CASE_TEMPLATE("loss and gradient of model vocabularies", T, Bf16, float) {
+  Random random(7);
+  using S = StatsOf<T>;
+  struct Size {
+    std::int64_t valid, cols, gap;
+  };
+  const std::int64_t tokens = 5;
+  for (const Size& size :
+       {Size{50257, 50304, 0}, Size{50257, 50304, 64}, Size{128256, 128256, 0}, Size{151936, 151936, 0},
+        Size{262144, 262144, 0}, Size{32000, 32000, 8}, Size{100003, 100003, 0}}) {
+    INFO("cols ", size.cols);
+    const VocabRange vocab{0, size.valid};
+    auto logits = Pair<T>::random(random, {tokens, size.cols}, size.cols + size.gap, 3);
+    auto targets = Buffer<std::int32_t>::integers(random, {tokens}, 0, size.valid);
+    targets.at(0) = static_cast<std::int32_t>(size.valid - 1);
+    targets.at(1) = -1;
+    auto weights = Buffer<float>::random(random, {tokens}, 0, 0.3, 1);
+    weights.at(2) = 0;
+    Pair<S> stats({3, tokens});
+    kernels().cross_entropy_with_gradient(stream, stats.tested.tensor(), logits.tested.tensor(), targets.tensor(),
+                                          weights.tensor(), vocab);
+    reference().cross_entropy_with_gradient(stream, stats.exact.tensor(), logits.exact.tensor(), targets.tensor(),
+                                            weights.tensor(), vocab);
+    for (std::int64_t i = 0; i < stats.exact.numel(); ++i) {
+      CHECK(std::abs(static_cast<double>(stats.tested.flat(i)) - stats.exact.flat(i)) <=
+            tolerance<S> * std::abs(stats.exact.flat(i)));
+    }
+    std::int64_t wrong = 0;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      for (std::int64_t c = 0; c < size.cols; ++c) {
+        const double exact = logits.exact.at(t, c);
+        const double rest = c == targets.at(t) ? tolerance<S> : 0;  // 1 has been subtracted
+        const double error = std::abs(static_cast<double>(logits.tested.at(t, c)) - exact);
+        if (!(error <= tolerance<T> * std::abs(exact) + rest)) ++wrong;
+      }
+    }
+    CHECK(wrong == 0);
+    CHECK(logits.tested.gaps_intact());
+  }
+}
+
 TEST_CASE_TEMPLATE("optimizer and conversions on aligned ranges", T, Bf16, float) {
   Random random(6);
   using S = StatsOf<T>;

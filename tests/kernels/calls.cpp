@@ -58,6 +58,9 @@ TEST_CASE("wrong shapes and dtypes are refused") {
   CHECK_THROWS_AS(
       kernels().cross_entropy_stats(stream, shape_only({2, 4}), shape_only({4, 8}), shape_only({4}, i32), {0, 8}),
       Error);
+  CHECK_THROWS_AS(kernels().cross_entropy_with_gradient(stream, shape_only({3, 4}), shape_only({4, 8}),
+                                                        shape_only({4}, i32), shape_only({3}), {0, 8}),
+                  Error);
   CHECK_THROWS_WITH(kernels().cross_entropy_merge(stream, shape_only({3, 4}), shape_only({2, 12})),
                     doctest::Contains("parts must be dense [ranks, 3, tokens]"));
   CHECK_THROWS_AS(kernels().sum_squares(stream, shape_only({4}), shape_only({9})), Error);
@@ -144,6 +147,8 @@ TEST_CASE("operations on no tokens do nothing, and overwrite sums with zero") {
                                Write::overwrite);
   check_close("d_table", d_table, std::vector<double>(32, 0.0), 0);
   kernels().cross_entropy_stats(stream, stats.tensor(), logits.tensor(), ids.tensor(), {0, 5});
+  kernels().cross_entropy_with_gradient(stream, stats.tensor(), logits.tensor(), ids.tensor(), weights.tensor(),
+                                        {0, 5});
   kernels().cross_entropy_loss(stream, totals.tensor(), stats.tensor(), weights.tensor());
   kernels().add(stream, y.tensor(), x.tensor(), x.tensor());
   kernels().sum_squares(stream, totals.tensor(), x.tensor().reshaped({0}));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// cross_entropy: statistics of a vocabulary range, the loss, the gradient in place, padding columns, and ranges that
-/// are put together again as tensor-parallel ranks do.
+/// cross_entropy: statistics of a vocabulary range, the loss, the gradient in place, both in one operation, padding
+/// columns, what is not finite, and ranges that are put together again as tensor-parallel ranks do.
 #include "kernels.hpp"
 
 using namespace llmtrain;
@@ -103,6 +103,83 @@ TEST_CASE_TEMPLATE("cross_entropy_gradient is weights * (softmax - one_hot), zer
   }
 }
 
+TEST_CASE_TEMPLATE("cross_entropy_with_gradient is the statistics, then the gradient", T, Bf16, float, double) {
+  Random random(6);
+  auto all = cases;
+  all.insert(all.end(), {{5, 50304, {0, 50257}, 50257, 3},     // rows of 2 blocks in bf16
+                         {4, 128256, {0, 128256}, 128256, 3},  // of 4
+                         {3, 200008, {0, 199999}, 200002, 3},  // of 8
+                         {3, 32000, {0, 31994}, 32000, 3},     // of 1
+                         {3, 50257, {0, 50257}, 50257, 3}});   // not in packs
+  for (const Case& c : all) {
+    if (c.vocab.valid == 0) continue;
+    INFO("columns ", c.columns);
+    auto logits = Buffer<T>::random(random, {c.tokens, c.columns}, c.columns + 8, c.deviation);
+    for (std::int64_t t = 0; t < c.tokens; ++t) {
+      for (std::int64_t k = c.vocab.valid; k < c.columns; ++k) logits.at(t, k) = Buffer<T>::poison();
+    }
+    const auto before = logits;
+    auto expected = logits;
+    auto targets = Buffer<std::int32_t>::integers(random, {c.tokens}, 0, c.all);
+    targets.at(2) = static_cast<std::int32_t>(c.vocab.first + c.vocab.valid - 1);
+    auto weights = Buffer<float>::random(random, {c.tokens}, 0, 0.3, 1);
+    weights.at(1) = 0;
+    Buffer<StatsOf<T>> stats({3, c.tokens}, c.tokens + 2), expected_stats({3, c.tokens});
+    kernels().cross_entropy_stats(stream, expected_stats.tensor(), expected.tensor(), targets.tensor(), c.vocab);
+    kernels().cross_entropy_gradient(stream, expected.tensor(), expected_stats.tensor(), targets.tensor(),
+                                     weights.tensor(), c.vocab);
+    check_thread_invariance(logits, [&] {
+      logits = before;
+      kernels().cross_entropy_with_gradient(stream, stats.tensor(), logits.tensor(), targets.tensor(), weights.tensor(),
+                                            c.vocab);
+    });
+    for (std::int64_t t = 0; t < c.tokens; ++t) {
+      CHECK(stats.at(0, t) == expected_stats.at(0, t));
+      CHECK(std::abs(stats.at(1, t) - expected_stats.at(1, t)) <= tolerance<StatsOf<T>> * expected_stats.at(1, t));
+      CHECK(stats.at(2, t) == expected_stats.at(2, t));
+    }
+    CHECK(stats.gaps_intact());
+    check_close("gradient", logits, expected.values(), tolerance<T>);
+  }
+}
+
+TEST_CASE_TEMPLATE("logits of -infinity have no share in loss and gradient", T, Bf16, float, double) {
+  Random random(7);
+  for (const std::int64_t columns : {2400, 50304}) {
+    auto logits = Buffer<T>::random(random, {4, columns}, 0, 2);
+    const std::int64_t low = columns / 3, high = columns - 100;  // what is left
+    for (std::int64_t t = 0; t < 4; ++t) {
+      for (std::int64_t k = 0; k < columns; ++k) {
+        if (k < low || k >= high || k % 9 == 0)
+          logits.at(t, k) = static_cast<T>(-std::numeric_limits<float>::infinity());
+      }
+    }
+    const auto before = logits;
+    auto targets = Buffer<std::int32_t>::integers(random, {4}, low, high - low);
+    for (std::int64_t t = 0; t < 4; ++t) targets.at(t) += targets.at(t) % 9 == 0 ? 1 : 0;
+    auto weights = Buffer<float>::random(random, {4}, 0, 0.3, 1);
+    Buffer<StatsOf<T>> stats({3, 4}), apart({3, 4});
+    kernels().cross_entropy_stats(stream, apart.tensor(), logits.tensor(), targets.tensor(), {0, columns});
+    kernels().cross_entropy_with_gradient(stream, stats.tensor(), logits.tensor(), targets.tensor(), weights.tensor(),
+                                          {0, columns});
+    std::vector<double> expected;
+    for (std::int64_t t = 0; t < 4; ++t) {
+      double sum = 0;
+      const double maximum = stats.at(0, t), w = weights.at(t);
+      for (std::int64_t k = 0; k < columns; ++k) sum += std::exp(static_cast<double>(before.at(t, k)) - maximum);
+      for (std::int64_t k = 0; k < columns; ++k) {
+        const double softmax = std::exp(static_cast<double>(before.at(t, k)) - maximum) / sum;
+        expected.push_back(w * (softmax - (k == targets.at(t) ? 1 : 0)));
+      }
+      for (const auto* each : {&stats, &apart}) {
+        CHECK(static_cast<double>(each->at(0, t)) == maximum);
+        CHECK(std::abs(static_cast<double>(each->at(1, t)) - sum) <= tolerance<StatsOf<T>> * sum);
+      }
+    }
+    check_close("gradient", logits, expected, tolerance<T>);
+  }
+}
+
 TEST_CASE("cross_entropy_gradient is the gradient of the loss") {
   Random random(4);
   const std::int64_t tokens = 6, columns = 9;
@@ -167,20 +244,32 @@ TEST_CASE_TEMPLATE("cross_entropy_merge passes on what is not finite", T, float,
   }
 }
 
-TEST_CASE_TEMPLATE("a non-finite logit reaches the loss", T, float, double) {
-  for (const T bad : {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity()}) {
-    Buffer<T> logits({1, 50});
-    logits.fill(1);
-    logits.at(0, 37) = bad;
-    Buffer<std::int32_t> targets({1});
-    targets.at(0) = 2;
-    Buffer<float> weights({1});
-    weights.at(0) = 1;
-    Buffer<StatsOf<T>> stats({3, 1});
-    Buffer<double> totals({4});
-    totals.fill(0);
-    kernels().cross_entropy_stats(stream, stats.tensor(), logits.tensor(), targets.tensor(), {0, 50});
-    kernels().cross_entropy_loss(stream, totals.tensor(), stats.tensor(), weights.tensor());
-    CHECK_FALSE(std::isfinite(totals.at(0)));
+TEST_CASE_TEMPLATE("a non-finite logit reaches loss and gradient", T, Bf16, float, double) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    for (const std::int64_t columns : {50, 50304}) {
+      for (const std::int64_t at : {std::int64_t{0}, columns / 2 + 3, columns - 1}) {
+        INFO("column ", at, " of ", columns);
+        Buffer<T> logits({1, columns});
+        logits.fill(static_cast<T>(1));
+        logits.at(0, at) = static_cast<T>(bad);
+        Buffer<std::int32_t> targets({1});
+        targets.at(0) = 2;
+        Buffer<float> weights({1});
+        weights.at(0) = 1;
+        Buffer<StatsOf<T>> stats({3, 1});
+        const auto loss = [&] {
+          Buffer<double> totals({4});
+          totals.fill(0);
+          kernels().cross_entropy_loss(stream, totals.tensor(), stats.tensor(), weights.tensor());
+          return totals.at(0);
+        };
+        kernels().cross_entropy_stats(stream, stats.tensor(), logits.tensor(), targets.tensor(), {0, columns});
+        CHECK_FALSE(std::isfinite(loss()));
+        kernels().cross_entropy_with_gradient(stream, stats.tensor(), logits.tensor(), targets.tensor(),
+                                              weights.tensor(), {0, columns});
+        CHECK_FALSE(std::isfinite(loss()));
+        CHECK_FALSE(std::isfinite(static_cast<double>(logits.at(0, at))));
+      }
+    }
   }
 }

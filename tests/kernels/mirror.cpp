@@ -205,6 +205,12 @@ void MirrorKernels::do_cross_entropy_gradient(Stream, Tensor logits, Tensor stat
            [&](Kernels& on) { on.cross_entropy_gradient(stream_, logits, stats, targets, weights, vocab); });
 }
 
+void MirrorKernels::do_cross_entropy_with_gradient(Stream, Tensor stats, Tensor logits, Tensor targets, Tensor weights,
+                                                   VocabRange vocab) {
+  mirrored({&stats, &logits, &targets, &weights},
+           [&](Kernels& on) { on.cross_entropy_with_gradient(stream_, stats, logits, targets, weights, vocab); });
+}
+
 void MirrorKernels::do_add(Stream, Tensor out, Tensor a, Tensor b) {
   mirrored({&out, &a, &b}, [&](Kernels& on) { on.add(stream_, out, a, b); });
 }

@@ -210,6 +210,10 @@ class Kernels {
   void cross_entropy_loss(Stream s, Tensor totals, Tensor stats, Tensor weights);
   /// logits := weights * (softmax - one_hot(target)) in place, with stats of the whole vocabulary; padding columns := 0.
   void cross_entropy_gradient(Stream s, Tensor logits, Tensor stats, Tensor targets, Tensor weights, VocabRange vocab);
+  /// cross_entropy_stats, then cross_entropy_gradient with them, for logits of the whole vocabulary: in one pass over
+  /// memory where the device can.
+  void cross_entropy_with_gradient(Stream s, Tensor stats, Tensor logits, Tensor targets, Tensor weights,
+                                   VocabRange vocab);
 
   void add(Stream s, Tensor out, Tensor a, Tensor b);          ///< out = a + b; may alias
   void scale_add(Stream s, Tensor y, Tensor x, double alpha);  ///< y += alpha x; of one stats dtype
@@ -272,6 +276,8 @@ class Kernels {
   virtual void do_cross_entropy_loss(Stream s, Tensor totals, Tensor stats, Tensor weights) = 0;
   virtual void do_cross_entropy_gradient(Stream s, Tensor logits, Tensor stats, Tensor targets, Tensor weights,
                                          VocabRange vocab) = 0;
+  virtual void do_cross_entropy_with_gradient(Stream s, Tensor stats, Tensor logits, Tensor targets, Tensor weights,
+                                              VocabRange vocab) = 0;
   virtual void do_add(Stream s, Tensor out, Tensor a, Tensor b) = 0;
   virtual void do_scale_add(Stream s, Tensor y, Tensor x, double alpha) = 0;
   virtual void do_convert(Stream s, Tensor destination, Tensor source) = 0;

@@ -31,9 +31,11 @@ class LmHead {
  private:
   NormSaved norm_forward(Context& ctx, ScratchStack::Frame& frame, Tensor residual, Tensor delta, Tensor weight) const;
   std::int64_t chunk_tokens(DeviceKind kind, std::int64_t tokens) const;
-  /// Logits of tokens [begin, begin + count) of x [tokens, hidden] and their loss; returns the statistics.
-  Tensor chunk_loss(Context& ctx, ScratchStack::Frame& frame, Tensor logits, Tensor totals, Tensor x,
-                    const Batch& batch, std::int64_t begin, Tensor weight) const;
+  enum class Wanted { loss, gradient };
+  /// Logits of tokens [begin, begin + count) of x [tokens, hidden] and their loss; the logits become their gradient where
+  /// that is wanted.
+  void chunk_loss(Context& ctx, Wanted wanted, Tensor logits, Tensor totals, Tensor x, const Batch& batch,
+                  std::int64_t begin, Tensor weight) const;
   /// stats [3, tokens] of this rank's logits become those of the whole vocabulary.
   void merge_over_group(Context& ctx, Tensor stats) const;
 
