@@ -156,8 +156,8 @@ def damaged_shards():
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 4
         path.write_bytes(content)
-    refused("only flipped shards, found by the load: no fresh start", 83, ["starts over", "step-00000004", "step-00000002"],
-            "run.dir=work/flipped", lines=2)
+    refused("only flipped shards, found by the load: no fresh start", 83,
+            ["starts over", "step-00000004", "step-00000002"], "run.dir=work/flipped", lines=2)
 
 
 def worlds():
