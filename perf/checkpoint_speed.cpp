@@ -153,7 +153,8 @@ void one_round(Device& device, const fs::path& folder, const State& state, std::
   times.time("plain read", [&] { read_plain(plain, copy); });
   forget(plain);
   forget(saves / "step-00000001" / "shard-00000.h5");
-  times.time("load", [&] { load_checkpoint({}, open_checkpoint({}, saves), pieces_in(copy, state.pieces)); });
+  times.time("load",
+             [&] { load_checkpoint({}, open_checkpoint({}, saves, Files::at_load), pieces_in(copy, state.pieces)); });
   require(std::memcmp(copy.data(), state.memory.data(), copy.size()) == 0, ExitCode::internal,
           "loaded what was not saved");
   fs::remove_all(saves);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/// XXH3-128 behind a header of our own.
+/// XXH3-128 behind a header of our own, compiled here: for this machine's vectors it is more than twice as fast as a
+/// library that any machine can run.
 #include "llmtrain/base/digest.hpp"
 
+#define XXH_INLINE_ALL
 #include <fmt/format.h>
 #include <xxhash.h>
 

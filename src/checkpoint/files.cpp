@@ -62,7 +62,7 @@ class Digests {
 /// Lets threads do what must be in order. They wait asleep: OpenMP's own order spins, which slows the system's reads.
 class Turns {
  public:
-  void wait(std::int64_t turn) {
+  void wait(std::size_t turn) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return next_ == turn; });
   }
@@ -77,27 +77,53 @@ class Turns {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::int64_t next_ = 0;
+  std::size_t next_ = 0;
 };
 
-/// Threads read windows in turns and each digests its own when those before it are, so that digests go beside reads.
-FileReading read_open(int descriptor, const std::string& path, std::span<const FileRange> ranges, Threads threads) {
+/// A file of so many bytes as parts of at most a window, each in place or, where `to` is null, in a buffer. The last is
+/// one byte longer than the file should be, so that a file which grew is seen.
+std::vector<InPlace> cut(std::int64_t size, std::span<const InPlace> in_place) {
+  std::vector<InPlace> parts;
+  std::int64_t at = 0;
+  const auto add = [&](std::int64_t end, std::byte* to) {
+    while (at < end) {
+      const std::int64_t bytes = std::min(window, end - at);
+      parts.push_back({{at, bytes}, to});
+      at += bytes;
+      if (to != nullptr) to += bytes;
+    }
+  };
+  for (const auto& [range, to] : in_place) {
+    add(range.offset, nullptr);
+    add(range.offset + range.bytes, to);
+  }
+  add(size + 1, nullptr);
+  return parts;
+}
+
+/// Threads read parts in turns and each digests its own when those before it are, so that digests go beside reads.
+FileReading read_open(int descriptor, const std::string& path, std::span<const FileRange> ranges, Threads threads,
+                      const Delivery& delivery) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) fail(ExitCode::io_error, "cannot read {}: {}", path, errno_text(errno));
   ::posix_fadvise(descriptor, 0, 0, POSIX_FADV_SEQUENTIAL);
-  const std::int64_t windows = status.st_size / window + 1;  // the last one is not full
+  const std::vector<InPlace> parts = cut(status.st_size, delivery.in_place);
   Digests digests(ranges);
   Turns turns;
   int error = 0;
-#pragma omp parallel num_threads(threads == Threads::all && windows > 1 ? omp_get_max_threads() : 1)
+#pragma omp parallel num_threads(threads == Threads::all && parts.size() > 1 ? omp_get_max_threads() : 1)
   {
     std::vector<std::byte> buffer(static_cast<std::size_t>(window));
 #pragma omp for schedule(static, 1)
-    for (std::int64_t i = 0; i < windows; ++i) {
-      const ReadResult got = read_full_at(descriptor, i * window, buffer);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const auto& [range, to] = parts[i];
+      const std::span into(to != nullptr ? to : buffer.data(), static_cast<std::size_t>(range.bytes));
+      const ReadResult got = read_full_at(descriptor, range.offset, into);
+      const auto bytes = into.first(static_cast<std::size_t>(got.bytes));
+      if (delivery.look) delivery.look(range.offset, bytes);
       turns.wait(i);
       if (error == 0) error = got.error;
-      digests.add(std::span(buffer).first(static_cast<std::size_t>(got.bytes)));
+      digests.add(bytes);
       turns.pass();
     }
   }
@@ -107,33 +133,29 @@ FileReading read_open(int descriptor, const std::string& path, std::span<const F
 
 }  // namespace
 
-FileReading read_whole(const std::filesystem::path& path, std::span<const FileRange> ranges, Threads threads) {
+FileReading read_whole(const std::filesystem::path& path, std::span<const FileRange> ranges, Threads threads,
+                       const Delivery& delivery) {
   const std::string name = path.string();
   const FileDescriptor file = open_no_follow(name);
   if (!file) fail(ExitCode::io_error, "cannot open {}: {}", name, errno_text(errno));
-  return read_open(file.get(), name, ranges, threads);
+  return read_open(file.get(), name, ranges, threads, delivery);
 }
 
-std::string file_problem(const std::filesystem::path& folder, const std::string& name, const FileFacts& expected) {
-  const std::string path = (folder / name).string();
-  const FileDescriptor file = open_no_follow(path);
+std::string size_problem(const std::filesystem::path& folder, const std::string& name, std::int64_t bytes) {
+  const FileDescriptor file = open_no_follow((folder / name).string());
   if (!file) {
     return errno == ENOENT ? fmt::format("{} is missing", name)
                            : fmt::format("{} cannot be opened: {}", name, errno_text(errno));
   }
   struct stat status {};
   if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return fmt::format("{} is not a file", name);
-  if (status.st_size != expected.size) {
-    return fmt::format("{} has {} bytes instead of {}", name, status.st_size, expected.size);
-  }
-  try {
-    const FileFacts found = read_open(file.get(), path, {}, Threads::all).facts;
-    if (found.size == expected.size && found.digest == expected.digest) return "";
-    return fmt::format("{} has other contents than were written (digest {} instead of {})", name, found.digest,
-                       expected.digest);
-  } catch (const Error& error) {
-    return error.what();
-  }
+  return status.st_size == bytes ? "" : fmt::format("{} has {} bytes instead of {}", name, status.st_size, bytes);
+}
+
+std::string contents_problem(const std::string& name, const FileFacts& found, const FileFacts& expected) {
+  if (found.size == expected.size && found.digest == expected.digest) return "";
+  return fmt::format("{} has other contents than were written (digest {} instead of {})", name, found.digest,
+                     expected.digest);
 }
 
 void exchange_paths(const std::filesystem::path& fresh, const std::filesystem::path& old) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,15 +27,31 @@ struct FileReading {
   std::vector<std::string> digests;  ///< of the ranges
 };
 
+/// Bytes of a file that are read where they belong.
+struct InPlace {
+  FileRange range;
+  std::byte* to = nullptr;
+};
+
+/// What becomes of a file's bytes besides their digest.
+struct Delivery {
+  std::vector<InPlace> in_place;  ///< in order; they do not overlap
+  /// Sees all bytes, those in place too, in parts; called by any thread, out of order.
+  std::function<void(std::int64_t offset, std::span<const std::byte> bytes)> look;
+};
+
 /// Who reads: the threads of OpenMP where somebody waits, the caller alone beside training.
 enum class Threads { one, all };
 
-/// Reads a file once; `ranges` are in order and do not overlap. Throws io_error.
-FileReading read_whole(const std::filesystem::path& path, std::span<const FileRange> ranges, Threads threads);
+/// Reads a file once; `ranges` are in order and do not overlap. A symbolic link is not followed. Throws io_error.
+FileReading read_whole(const std::filesystem::path& path, std::span<const FileRange> ranges, Threads threads,
+                       const Delivery& delivery = {});
 
-/// Compares a file with what it should be, size first; what is wrong, or "". A symbolic link is not followed. By all
-/// threads.
-std::string file_problem(const std::filesystem::path& folder, const std::string& name, const FileFacts& expected);
+/// What is wrong with a file that must be there, no symbolic link, and have so many bytes, or "".
+std::string size_problem(const std::filesystem::path& folder, const std::string& name, std::int64_t bytes);
+
+/// What is wrong with the contents of a file, or "".
+std::string contents_problem(const std::string& name, const FileFacts& found, const FileFacts& expected);
 
 /// Puts `fresh` in the place of `old` and `old` in that of `fresh`, at once where the file system can.
 void exchange_paths(const std::filesystem::path& fresh, const std::filesystem::path& old);

@@ -54,19 +54,34 @@ std::string manifest_text(const MpiComm& comm, const fs::path& folder, std::vect
   return team::broadcast(comm, text);
 }
 
+/// Adds what is wrong with the deck.
+void check_deck(const fs::path& folder, const StoredDeck& deck, std::vector<std::string>& problems) {
+  try {
+    read_deck_at(folder, deck);
+  } catch (const Error& error) {
+    problems.emplace_back(error.what());
+  }
+}
+
 /// Problems of the files, dealt out over the ranks; the list is the same on all. Collective.
-std::vector<std::string> check_files(const MpiComm& comm, const fs::path& folder, const Manifest& manifest, Files files,
-                                     Damage damage) {
+std::vector<std::string> check_files(const MpiComm& comm, const Checkpoint& checkpoint, Files files, Damage damage) {
   std::string mine;
+  const auto& [folder, manifest, proven] = checkpoint;
+  auto pieces = pieces_by_shard(manifest);
   const auto ranks = static_cast<std::size_t>(team::size(comm));
   for (auto i = static_cast<std::size_t>(team::rank(comm)); i < manifest.files.size(); i += ranks) {
     const ManifestFile& file = manifest.files[i];
-    if (files == Files::loaded && file.name == index_file_name) continue;
-    const std::string problem = file_problem(folder, file.name, {file.size, file.digest});
-    if (problem.empty()) continue;
-    mine += problem + "\n";
-    if (damage == Damage::by_file || !is_shard_name(file.name)) continue;
-    for (const std::string& line : damaged_tensors(folder, file.name)) mine += line + "\n";
+    if (files != Files::all && file.name == index_file_name) continue;
+    std::vector<std::string> found{size_problem(folder, file.name, file.size)};
+    if (found.front().empty()) {
+      found.pop_back();
+      if (proven) found = prove_and_read(folder, file, std::move(pieces[file.name]));
+      if (manifest.has_places() && file.name == shard_name(0)) check_deck(folder, *manifest.deck, found);
+    }
+    if (!found.empty() && damage == Damage::by_tensor && !manifest.has_places() && is_shard_name(file.name)) {
+      std::ranges::move(damaged_tensors(folder, file.name), std::back_inserter(found));
+    }
+    for (const std::string& line : found) mine += line + "\n";
   }
   std::vector<std::string> problems;
   for (const std::string& text : team::all_gather(comm, mine)) {
@@ -97,11 +112,6 @@ std::string summary(std::span<const std::string> problems) {
   constexpr std::size_t shown = 3;
   const std::string text = fmt::format("{}", fmt::join(problems.first(std::min(shown, problems.size())), "; "));
   return problems.size() <= shown ? text : fmt::format("{} (and {} more)", text, problems.size() - shown);
-}
-
-[[noreturn]] void refuse(const fs::path& folder, std::span<const std::string> problems) {
-  fail(ExitCode::checkpoint_damaged, "checkpoint {} is damaged: {}; restore it or name another one", folder.string(),
-       summary(problems));
 }
 
 /// What `latest` should say and does not, as a note.
@@ -154,12 +164,12 @@ std::vector<std::string> step_folders(const MpiComm& comm, const fs::path& check
   });
 }
 
-Resume find_newest(const MpiComm& comm, const fs::path& checkpoints_dir) {
+Resume find_newest(const MpiComm& comm, const fs::path& checkpoints_dir, Files files) {
   Resume resume;
   resume.notes = from_root(comm, [&] { return remove_unfinished(checkpoints_dir); });
   std::vector<std::string> reasons;
   for (const std::string& name : step_folders(comm, checkpoints_dir)) {
-    Examination examination = examine_checkpoint(comm, checkpoints_dir / name, Files::loaded, Damage::by_tensor);
+    Examination examination = examine_checkpoint(comm, checkpoints_dir / name, files, Damage::by_tensor);
     if (examination.problems.empty()) {
       std::ranges::move(examination.notes, std::back_inserter(resume.notes));
       resume.checkpoint = std::move(examination.checkpoint);
@@ -188,6 +198,11 @@ std::vector<std::string> named_folders(const MpiComm& comm, const fs::path& path
 }
 
 }  // namespace
+
+void refuse_damaged(const fs::path& folder, std::span<const std::string> problems) {
+  fail(ExitCode::checkpoint_damaged, "checkpoint {} is damaged: {}; restore it or name another one", folder.string(),
+       summary(problems));
+}
 
 Manifest read_manifest(const fs::path& step_folder) {
   std::string text;
@@ -221,27 +236,29 @@ Examination examine_checkpoint(const MpiComm& comm, const fs::path& step_folder,
   if (step && *step != manifest.state.step) {
     examination.problems.push_back(fmt::format("it holds step {}, not {}", manifest.state.step, *step));
   }
-  std::ranges::move(check_files(comm, step_folder, manifest, files, damage), std::back_inserter(examination.problems));
+  examination.checkpoint.proven = files != Files::at_load || !manifest.has_places();
+  std::ranges::move(check_files(comm, examination.checkpoint, files, damage), std::back_inserter(examination.problems));
   examination.notes = from_root(comm, [&] { return strangers(step_folder, manifest); });
   return examination;
 }
 
-Resume find_checkpoint(const MpiComm& comm, const std::string& resume, const fs::path& checkpoints_dir) {
+Resume find_checkpoint(const MpiComm& comm, const std::string& resume, const fs::path& checkpoints_dir, Files files) {
   if (resume == "never") return {};
-  if (resume == "auto") return find_newest(comm, checkpoints_dir);
+  if (resume == "auto") return find_newest(comm, checkpoints_dir, files);
   Resume found;
   for (const std::string& folder : named_folders(comm, resume)) {
-    Examination examination = examine_checkpoint(comm, folder, Files::loaded, Damage::by_tensor);
-    if (!examination.problems.empty()) refuse(folder, examination.problems);
+    const Files looked_at = found.checkpoint ? Files::loaded : files;
+    Examination examination = examine_checkpoint(comm, folder, looked_at, Damage::by_tensor);
+    if (!examination.problems.empty()) refuse_damaged(folder, examination.problems);
     std::ranges::move(examination.notes, std::back_inserter(found.notes));
     if (!found.checkpoint) found.checkpoint = std::move(examination.checkpoint);
   }
   return found;
 }
 
-Checkpoint open_checkpoint(const MpiComm& comm, const fs::path& path) {
+Checkpoint open_checkpoint(const MpiComm& comm, const fs::path& path, Files files) {
   // As an absolute path it cannot be taken for one of the words of checkpoint.resume.
-  return *find_checkpoint(comm, fs::absolute(path).string(), {}).checkpoint;
+  return *find_checkpoint(comm, fs::absolute(path).string(), {}, files).checkpoint;
 }
 
 }  // namespace llmtrain

@@ -129,8 +129,8 @@ std::int64_t H5Writer::write(const std::string& dataset, DType dtype, std::span<
   return impl_->put(dataset, h5::type_of(dtype), space_of(shape), data);
 }
 
-void H5Writer::write_text(const std::string& dataset, const std::string& text) {
-  impl_->put(dataset, text_type(text.size()), space_of({}), text.c_str());
+std::int64_t H5Writer::write_text(const std::string& dataset, const std::string& text) {
+  return impl_->put(dataset, text_type(text.size()), space_of({}), text.c_str());
 }
 
 void H5Writer::write_virtual(const std::string& dataset, DType dtype, std::span<const std::int64_t> shape,

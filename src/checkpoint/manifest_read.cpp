@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 #include <simdjson.h>
 
-#include "files.hpp"
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/checkpoint/geometry.hpp"
 #include "llmtrain/checkpoint/manifest.hpp"
+#include "shard.hpp"
 
 namespace llmtrain {
 
@@ -22,6 +22,7 @@ constexpr std::string_view digest_member = "\"digest\": \"";
 constexpr std::size_t digest_length = 32;
 constexpr std::size_t max_extents = 8;
 constexpr std::int64_t max_writers = 10'000'000;
+constexpr std::int64_t max_file = std::int64_t{1} << 60;  // bytes
 
 bool is_digest(std::string_view text) {
   return text.size() == digest_length && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
@@ -69,15 +70,31 @@ class Members {
     return value;
   }
 
-  auto begin() const { return object_.begin(); }
-  auto end() const { return object_.end(); }
+  /// A list of up to `max_extents` and one more: too many are seen as such.
+  std::vector<std::int64_t> get_integers(std::string_view name) const {
+    std::vector<std::int64_t> values;
+    for (const dom::element element : get<dom::array>(name)) {
+      std::int64_t value = 0;
+      require(element.get(value) == simdjson::SUCCESS && values.size() <= max_extents, ExitCode::checkpoint_damaged,
+              "{}: '{}' is no list of a few integers", where_, name);
+      values.push_back(value);
+    }
+    return values;
+  }
+
+  std::string get_digest() const {
+    const auto digest = get<std::string_view>("xxh3_128");
+    require(is_digest(digest), ExitCode::checkpoint_damaged, "{} lists a digest that is none", where_);
+    return std::string(digest);
+  }
 
  private:
   dom::object object_;
   std::string_view where_;
 };
 
-void check_version(const Members& root, std::string_view where) {
+/// Returns the minor version.
+std::int64_t check_version(const Members& root, std::string_view where) {
   require(root.get<std::string_view>("format") == "llmtrain-checkpoint", ExitCode::checkpoint_damaged,
           "{} is not the manifest of a checkpoint", where);
   std::int64_t major = 0;
@@ -89,6 +106,7 @@ void check_version(const Members& root, std::string_view where) {
   require(major <= checkpoint_format_major, ExitCode::checkpoint_incompatible,
           "{} has format version {}.{}; this llmtrain reads up to {}.*: use a newer one", where, major, minor,
           checkpoint_format_major);
+  return minor;
 }
 
 template <class Value, class Map>
@@ -106,11 +124,10 @@ ManifestFile read_file(dom::element element, std::string_view where) {
   const Members members(element, where);
   ManifestFile file;
   file.name = members.get<std::string_view>("name");
-  file.size = members.get_count("size", 0, std::int64_t{1} << 60);
-  file.digest = members.get<std::string_view>("xxh3_128");
+  file.size = members.get_count("size", 0, max_file);
+  file.digest = members.get_digest();
   require(valid_file_name(file.name), ExitCode::checkpoint_damaged, "{} lists a file by a name that is not allowed",
           where);
-  require(is_digest(file.digest), ExitCode::checkpoint_damaged, "{}: digest of {} is none", where, file.name);
   return file;
 }
 
@@ -123,16 +140,63 @@ ManifestTensor read_tensor(dom::element element, std::string_view where) {
   const std::optional<DType> dtype = dtype_named(members.get<std::string_view>("dtype"));
   require(dtype.has_value(), ExitCode::checkpoint_damaged, "{}: {} has an unknown element type", where, tensor.name);
   tensor.dtype = *dtype;
-  for (const dom::element extent : members.get<dom::array>("shape")) {
-    std::int64_t value = 0;
-    require(extent.get(value) == simdjson::SUCCESS && value >= 1, ExitCode::checkpoint_damaged,
-            "{}: {} has a bad extent", where, tensor.name);
-    tensor.shape.push_back(value);
-  }
-  const std::int64_t volume = checked_volume(tensor.shape);
-  require(!tensor.shape.empty() && tensor.shape.size() <= max_extents && volume >= 1 && volume <= std::int64_t{1} << 59,
+  tensor.shape = members.get_integers("shape");
+  const bool has_extents = !tensor.shape.empty() && std::ranges::min(tensor.shape) >= 1;
+  const std::int64_t volume = has_extents ? checked_volume(tensor.shape) : 0;
+  require(tensor.shape.size() <= max_extents && volume >= 1 && volume <= std::int64_t{1} << 59,
           ExitCode::checkpoint_damaged, "{}: {} has an impossible shape", where, tensor.name);
   return tensor;
+}
+
+/// Appends the pieces of a tensor.
+void read_pieces_of(const ManifestTensor& tensor, dom::element element, std::vector<StoredPiece>& pieces,
+                    std::string_view where) {
+  for (const dom::element entry : Members(element, where).get<dom::array>("pieces")) {
+    const Members members(entry, where);
+    StoredPiece stored;
+    stored.shard = members.get<std::string_view>("file");
+    stored.offset = members.get_count("offset", 0, max_file);
+    stored.digest = members.get_digest();
+    Piece& piece = stored.piece;
+    piece.dataset = tensor.name;
+    piece.dtype = tensor.dtype;
+    piece.global_shape = tensor.shape;
+    piece.slice_start = members.get_integers("start");
+    piece.slice_shape = members.get_integers("shape");
+    const std::vector<std::int64_t> range = members.get_integers("range");
+    require(range.size() == 2, ExitCode::checkpoint_damaged, "{}: a range of {} is no range", where, tensor.name);
+    piece.flat_begin = range[0];
+    piece.flat_end = range[1];
+    const std::string problem = piece_error(piece);
+    require(problem.empty(), ExitCode::checkpoint_damaged, "{}: {}: {}", where, tensor.name, problem);
+    require(piece.size() > 0 && (pieces.empty() || comes_before(pieces.back(), stored)), ExitCode::checkpoint_damaged,
+            "{}: pieces of {} are empty or not in order", where, tensor.name);
+    pieces.push_back(std::move(stored));
+  }
+}
+
+StoredDeck read_deck_place(dom::element element, std::string_view where) {
+  const Members members(element, where);
+  return {members.get_count("offset", 0, max_file), members.get_count("size", 1, max_deck), members.get_digest()};
+}
+
+/// Where everything lies, and that it can lie there.
+void read_places(const Members& root, Manifest& manifest, std::string_view where) {
+  manifest.deck = read_deck_place(root.get<dom::element>("deck"), where);
+  auto tensor = manifest.tensors.begin();
+  for (const dom::element element : root.get<dom::array>("tensors")) {
+    read_pieces_of(*tensor++, element, manifest.pieces, where);
+  }
+  const std::string problem = places_error(manifest);
+  require(problem.empty(), ExitCode::checkpoint_damaged, "{}: {}", where, problem);
+  std::size_t whole = 0;
+  try {
+    whole = tensors_of(manifest.pieces, ExitCode::checkpoint_damaged).size();
+  } catch (const Error& error) {
+    fail(error.code(), "{}: {}", where, error.what());
+  }
+  require(whole == manifest.tensors.size(), ExitCode::checkpoint_damaged, "{} lists a tensor without pieces", where);
+  name_datasets(manifest.pieces);
 }
 
 }  // namespace
@@ -144,7 +208,7 @@ Manifest parse_manifest(std::string_view text, std::string_view where) {
   require(parser.parse(text.data(), text.size()).get(document) == simdjson::SUCCESS, ExitCode::checkpoint_damaged,
           "{} is not JSON", where);
   const Members root(document, where);
-  check_version(root, where);
+  const std::int64_t minor = check_version(root, where);
   Manifest manifest;
   manifest.state.step = root.get_count("step", 0, std::int64_t{1} << 60);
   manifest.state.run_id = root.get<std::string_view>("run_id");
@@ -164,6 +228,7 @@ Manifest parse_manifest(std::string_view text, std::string_view where) {
     require(count < 2 || manifest.tensors[count - 2].name < manifest.tensors[count - 1].name,
             ExitCode::checkpoint_damaged, "{}: tensors are not in order at {}", where, manifest.tensors.back().name);
   }
+  if (minor > 0) read_places(root, manifest, where);
   return manifest;
 }
 

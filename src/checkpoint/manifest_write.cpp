@@ -2,6 +2,7 @@
 /// The text of manifest.json, in an order and a format that never vary.
 #include <algorithm>
 #include <numeric>
+#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -37,6 +38,19 @@ std::string listed(const Items& items, Print print) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
+/// The member "pieces" of a tensor; nothing where there are none.
+std::string pieces_text(std::span<const StoredPiece> pieces) {
+  if (pieces.empty()) return "";
+  const auto text = listed(pieces, [](const StoredPiece& stored) {
+    const Piece& piece = stored.piece;
+    return fmt::format(
+        "{{\"file\": {}, \"offset\": {}, \"start\": [{}], \"shape\": [{}], \"range\": [{}, {}], \"xxh3_128\": {}}}",
+        json_text(stored.shard), stored.offset, fmt::join(piece.slice_start, ", "), fmt::join(piece.slice_shape, ", "),
+        piece.flat_begin, piece.flat_end, json_text(stored.digest));
+  });
+  return fmt::format(", \"pieces\": [{}]", text);
+}
+
 constexpr std::string_view name_characters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 
 }  // namespace
@@ -67,7 +81,8 @@ std::string write_manifest(const Manifest& manifest) {
   const auto member = [&](std::string_view name, const std::string& value) {
     text += fmt::format("\"{}\": {},\n", name, value);
   };
-  member("version", fmt::format("[{}, {}]", checkpoint_format_major, checkpoint_format_minor));
+  member("version",
+         fmt::format("[{}, {}]", checkpoint_format_major, manifest.has_places() ? checkpoint_format_minor : 0));
   member("step", fmt::to_string(state.step));
   member("run_id", json_text(state.run_id));
   member("samples", fmt::to_string(state.samples));
@@ -80,14 +95,22 @@ std::string write_manifest(const Manifest& manifest) {
     return fmt::format("{{\"name\": {}, \"size\": {}, \"xxh3_128\": {}}}", json_text(file.name), file.size,
                        json_text(file.digest));
   });
-  const auto tensors = listed(manifest.tensors, [](const ManifestTensor& tensor) {
-    return fmt::format("{{\"name\": {}, \"dtype\": \"{}\", \"shape\": [{}]}}", json_text(tensor.name),
-                       name_of(tensor.dtype), fmt::join(tensor.shape, ", "));
+  auto next = manifest.pieces.begin();
+  const auto tensors = listed(manifest.tensors, [&](const ManifestTensor& tensor) {
+    const auto first = next;
+    while (next != manifest.pieces.end() && next->piece.dataset == tensor.name) ++next;
+    return fmt::format("{{\"name\": {}, \"dtype\": \"{}\", \"shape\": [{}]{}}}", json_text(tensor.name),
+                       name_of(tensor.dtype), fmt::join(tensor.shape, ", "), pieces_text(std::span(first, next)));
   });
   member("counters", fmt::format("{{{}}}", counters));
   member("identity", fmt::format("{{{}}}", identity));
   member("writers", fmt::to_string(manifest.writers));
   member("files", fmt::format("[{}]", files));
+  if (manifest.has_places()) {
+    const StoredDeck& deck = *manifest.deck;
+    member("deck", fmt::format("{{\"offset\": {}, \"size\": {}, \"xxh3_128\": {}}}", deck.offset, deck.bytes,
+                               json_text(deck.digest)));
+  }
   member("tensors", fmt::format("[{}]", tensors));
   return text + fmt::format("\"digest\": \"{}\"}}\n", digest_of(text.data(), text.size()));
 }

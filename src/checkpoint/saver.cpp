@@ -71,11 +71,13 @@ std::string encode_report(const WrittenShard& shard) {
 }
 
 /// Everything that rank 0 writes into the folder aside; returns the bytes of the whole checkpoint.
-std::int64_t describe(const fs::path& aside, const CheckpointState& state, std::span<const std::string> reports) {
+std::int64_t describe(const fs::path& aside, const CheckpointState& state, const StoredDeck& deck,
+                      std::span<const std::string> reports) {
   Manifest manifest;
   manifest.state = state;
   manifest.writers = static_cast<int>(reports.size());
-  std::vector<StoredPiece> pieces;
+  manifest.deck = deck;
+  std::vector<StoredPiece>& pieces = manifest.pieces;
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     const std::string& report = reports[rank];
     if (report.empty()) continue;
@@ -235,7 +237,7 @@ struct Save::Impl {
   /// What makes it a checkpoint. No communication; nothing to do but on rank 0.
   void commit() {
     if (team::rank(comm) != 0) return;
-    result.bytes = describe(aside, state, reports);
+    result.bytes = describe(aside, state, shard.deck, reports);
     publish(aside, result.folder, occupant.exists, occupant.damaged, result.notes);
     after_commit(result.folder, state.step, options, result.notes);
   }

@@ -16,7 +16,6 @@ constexpr ExitCode damaged = ExitCode::checkpoint_damaged;
 constexpr hsize_t max_extents = 8;
 constexpr hsize_t max_objects = hsize_t{1} << 22;  // datasets and groups of one shard
 constexpr int max_depth = 64;
-constexpr std::size_t max_deck = std::size_t{16} << 20;  // bytes
 
 h5::Id open_attribute(hid_t dataset, const char* name, const std::string& where) {
   return h5::checked(H5Aopen(dataset, name, H5P_DEFAULT), damaged, fmt::format("open {} of", name).c_str(), where);
@@ -175,8 +174,8 @@ std::string ShardFile::read_deck() const {
   const h5::Id type(H5Dget_type(dataset.get()));
   const h5::Id space(H5Dget_space(dataset.get()));
   const std::size_t length = H5Tget_size(type.get());
-  require(H5Tget_class(type.get()) == H5T_STRING && H5Tis_variable_str(type.get()) == 0 && length <= max_deck &&
-              H5Sget_simple_extent_npoints(space.get()) == 1,
+  require(H5Tget_class(type.get()) == H5T_STRING && H5Tis_variable_str(type.get()) == 0 &&
+              length <= static_cast<std::size_t>(max_deck) && H5Sget_simple_extent_npoints(space.get()) == 1,
           damaged, "{} is not a text", where);
   place_of(dataset.get(), static_cast<std::int64_t>(length), impl_->bytes, where);
   std::string text(length, '\0');

@@ -61,9 +61,9 @@ std::vector<int> node_numbers(const MpiComm& world, const MpiComm& node) {
 }
 
 /// Finds the checkpoint and keeps what belongs to it; refuses one of another run.
-void find_resume_point(Launch& out, bool samples_given) {
+void find_resume_point(Launch& out, bool samples_given, Files files) {
   const MpiComm& world = out.place.world;
-  Resume found = find_checkpoint(world, out.deck.checkpoint.resume, out.deck.checkpoint.dir);
+  Resume found = find_checkpoint(world, out.deck.checkpoint.resume, out.deck.checkpoint.dir, files);
   for (const std::string& note : found.notes) {
     out.warnings.push_back(note.substr(note.starts_with("warning: ") ? 9 : 0));  // the log says so itself
   }
@@ -142,9 +142,9 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
   for (const std::string& warning : {caution, split}) {
     if (!warning.empty()) out.warnings.push_back(warning);
   }
-  if (start == Start::resume) {
+  if (start != Start::fresh) {
     lock_folders(out, Folders::existing);
-    find_resume_point(out, written.data.samples > 0);
+    find_resume_point(out, written.data.samples > 0, start == Start::resume ? Files::at_load : Files::loaded);
   }
   const auto memory = std::make_shared<IndexMemory>();
   agree(world, [&] {
@@ -154,7 +154,7 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
   });
   memory->build(world, node);
   out.warnings.insert(out.warnings.end(), out.data.warnings.begin(), out.data.warnings.end());
-  if (start == Start::resume) identify(out);
+  if (start != Start::fresh) identify(out);
   return out;
 }
 

@@ -85,7 +85,7 @@ class StartTimes {
 
 class Run {
  public:
-  Run(Launch& launch, Logger& log, std::int64_t scratch_bytes, const RunFolder& folder)
+  Run(Launch& launch, Logger& log, std::int64_t scratch_bytes)
       : launch_(launch),
         deck_(launch.deck),
         log_(log),
@@ -101,7 +101,6 @@ class Run {
         walltime_(deck_.run.max_walltime, first_save_seconds(parts_.plan)),
         saving_(launch, parts_, walltime_, log) {
     for (const ValidSet& set : launch.data.valid) valid_.push_back({set.name, make_loader(launch, set.dataset)});
-    if (launch.place.rank == 0 && deck_.output.metrics) metrics_.emplace(folder.metrics(), step_, log);
   }
 
   /// Before memory holds what must stay.
@@ -133,6 +132,10 @@ class Run {
     load_checkpoint(launch_.place.world, launch_.resumed->checkpoint, state.pieces());
     state.upload();
     log_.info("resumed from {} (step {})", launch_.resumed->checkpoint.folder.string(), step_);
+  }
+
+  void open_metrics(const RunFolder& folder) {
+    if (launch_.place.rank == 0 && deck_.output.metrics) metrics_.emplace(folder.metrics(), step_, log_);
   }
 
   /// Trains to the last step or a request to stop; returns the exit code.
@@ -296,16 +299,18 @@ int run_training(Launch& launch, Logger& log) {
   // Plan, with nothing allocated, and say what will happen.
   const Measured measured = measure(launch.deck, launch.place.topology, launch.place.rank, launch.device->kind());
   const RunFolder folder = prepare_run_folder(launch, checkpoint_bytes(launch));
-  if (launch.place.rank == 0) log.attach_file(folder.log(), launch.resumed.has_value());
+  if (!launch.resumed) enter_run_folder(folder, launch, log);
   log.info("{}", summary(launch, measured));
   for (const std::string& warning : launch.warnings) log.warning("{}", warning);
 
   times.passed("plan");
-  Run run(launch, log, measured.scratch_bytes, folder);
+  Run run(launch, log, measured.scratch_bytes);
   times.passed("memory and groups");
   run.choose_products(measured.trace, folder);
   times.passed("products");
   run.initial_state();
+  if (launch.resumed) enter_run_folder(folder, launch, log);
+  run.open_metrics(folder);
   times.passed("state");
   log.info("  start    {}", times.text());
   const int code = run.loop();

@@ -55,7 +55,6 @@ void claim(const RunFolder& folder, const Launch& launch) {
         is_same_run(folder, deck) ? "an earlier start of this run, and checkpoint.resume is 'never'" : "another run");
     if (deck.run.overwrite) empty(folder, deck);
   }
-  atomic_write(folder.deck(), to_yaml(deck));
 }
 
 /// The folders that a run writes.
@@ -91,6 +90,13 @@ RunFolder prepare_run_folder(Launch& launch, std::int64_t bytes) {
     check_checkpoint_dir(launch.place.world, launch.deck.checkpoint.dir, bytes);
   }
   return folder;
+}
+
+void enter_run_folder(const RunFolder& folder, const Launch& launch, Logger& log) {
+  agree_on_root(launch.place.world, [&] {
+    atomic_write(folder.deck(), to_yaml(launch.deck));
+    log.attach_file(folder.log(), launch.resumed.has_value());
+  });
 }
 
 }  // namespace llmtrain

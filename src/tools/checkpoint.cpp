@@ -168,13 +168,14 @@ int info(const Request& request) {
   return 0;
 }
 
-/// Problems of one step: its files, and if those are right the digests that its writer took from memory.
+/// Problems of one step: its files, the digests that its writer took from memory, and if those are right what HDF5 says.
 std::vector<std::string> verify_step(const fs::path& folder) {
   Examination examination = examine_checkpoint(alone, folder, Files::all, Damage::by_tensor);
   for (const std::string& note : examination.notes) fmt::print("note: {}\n", note);
   if (!examination.problems.empty()) return examination.problems;
   try {
-    return CheckpointReader(alone, examination.checkpoint).check_pieces();
+    const CheckpointReader reader(alone, examination.checkpoint);
+    return examination.checkpoint.manifest.has_places() ? reader.check_headers() : reader.check_pieces();
   } catch (const Error& error) {
     return {error.what()};
   }

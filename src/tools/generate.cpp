@@ -137,7 +137,7 @@ void continue_text(const Request& request, Inference& model, const Tokenizer& to
 int tool_generate(const MpiComm&, Arguments arguments) {
   Request request;
   if (!parse(arguments, request)) return 0;
-  const Checkpoint checkpoint = open_checkpoint(MpiComm{}, request.checkpoint);
+  const Checkpoint checkpoint = open_checkpoint(MpiComm{}, request.checkpoint, Files::at_load);
   const Deck deck = parse_deck(read_checkpoint_state(MpiComm{}, checkpoint).deck, "the checkpoint's deck");
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(deck.data.tokenizer);
 

@@ -10,10 +10,20 @@ namespace llmtrain {
 int tool_train(const MpiComm& world, Arguments arguments) {
   std::string fault;
   agree(world, [&] { fault = arm_faults(world.rank()); });
-  Launch start = launch(arguments[0], arguments.subspan(1), world, Start::resume);
   Logger log(world.rank());
   if (!fault.empty()) log.warning("{}", fault);
-  return run_training(start, log);
+  const auto train = [&](Launch start) { return run_training(start, log); };
+  const auto start = [&](Start how) { return launch(arguments[0], arguments.subspan(1), world, how); };
+  Launch first = start(Start::resume);
+  const bool may_skip = first.deck.checkpoint.resume == "auto";
+  try {
+    return train(std::move(first));
+  } catch (const AgreedError& error) {
+    if (error.code() != ExitCode::checkpoint_damaged || !may_skip) throw;
+    log.warning(
+        "the checkpoint is damaged, as its load has found; this run starts over, from the newest that verifies");
+  }
+  return train(start(Start::resume_proven));
 }
 
 }  // namespace llmtrain

@@ -142,7 +142,8 @@ def damaged_shards():
     content[len(content) // 2] ^= 4
     shard.write_bytes(content)
     refused("damaged shard, named, and its tensor", 83, ["shard-00000.h5", "differs from its digest"],
-            "run.dir=work/damaged", "checkpoint.resume=work/damaged/checkpoints/step-00000004")
+            "run.dir=work/damaged", "checkpoint.resume=work/damaged/checkpoints/step-00000004",
+            lines=2)  # the other one says that the key differs from the checkpoint's
     code, err = alone("run.dir=work/damaged")
     check(code == 0 and "step-00000004" in err, f"damaged shard: the step before is taken, with a warning {code} {err}")
     check(metrics("damaged") == metrics("mine"), "damaged shard: and the run ends as if nothing had been")
@@ -150,6 +151,13 @@ def damaged_shards():
     for path in Path("work/lost/checkpoints").glob("step-*/shard-00000.h5"):
         path.write_bytes(path.read_bytes()[:-100])
     refused("only damaged shards: no fresh start", 83, ["step-00000004", "step-00000002"], "run.dir=work/lost")
+    shutil.copytree("work/mine", "work/flipped")
+    for path in Path("work/flipped/checkpoints").glob("step-*/shard-00000.h5"):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 4
+        path.write_bytes(content)
+    refused("only flipped shards, found by the load: no fresh start", 83,
+            ["starts over", "step-00000004", "step-00000002"], "run.dir=work/flipped", lines=2)
 
 
 def worlds():

@@ -79,15 +79,18 @@ TEST_CASE("every layout loads what every other has saved, bit for bit") {
       // Numbered from the other end: a rank's number in the world, or on its machine, chooses no file.
       const MpiComm loaders = world.split(world.rank() < to.ranks ? 0 : -1, -world.rank());
       if (!loaders) continue;
-      const Resume resume = find_checkpoint(loaders, "auto", folder);
-      REQUIRE(resume.checkpoint);
-      CHECK(resume.notes.empty());
-      CHECK(resume.checkpoint->manifest.writers == from.ranks);
-      const Shard wanted = shard_of(loaders.rank(), to.ranks, to.tensor, true);
-      const Shard loaded = shard_of(loaders.rank(), to.ranks, to.tensor, false);
-      load_checkpoint(loaders, *resume.checkpoint, loaded.pieces);
-      CHECK_MESSAGE((loaded.memory == wanted.memory), from.ranks, "/", from.tensor, " -> ", to.ranks, "/", to.tensor);
-      CHECK(read_checkpoint_state(loaders, *resume.checkpoint).deck == state_at(100).deck);
+      for (const Files files : {Files::loaded, Files::at_load}) {
+        const Resume resume = find_checkpoint(loaders, "auto", folder, files);
+        REQUIRE(resume.checkpoint);
+        CHECK(resume.notes.empty());
+        CHECK(resume.checkpoint->proven == (files == Files::loaded));
+        CHECK(resume.checkpoint->manifest.writers == from.ranks);
+        const Shard wanted = shard_of(loaders.rank(), to.ranks, to.tensor, true);
+        const Shard loaded = shard_of(loaders.rank(), to.ranks, to.tensor, false);
+        load_checkpoint(loaders, *resume.checkpoint, loaded.pieces);
+        CHECK_MESSAGE((loaded.memory == wanted.memory), from.ranks, "/", from.tensor, " -> ", to.ranks, "/", to.tensor);
+        CHECK(read_checkpoint_state(loaders, *resume.checkpoint).deck == state_at(100).deck);
+      }
     }
     world.barrier();
   }
@@ -137,6 +140,17 @@ TEST_CASE("damage is found by whichever rank has the file, and all ranks agree o
     CHECK(resume.notes[0].find(file.filename().string()) != std::string::npos);
     CHECK(resume.notes[0].find(" in " + file.filename().string() + " differs from its digest") != std::string::npos);
     CHECK(code_of([&] { open_checkpoint(world, scratch.path() / "step-00000002"); }) == 83);
+    // Found while it loads, by whoever reads that file, whoever wants the bytes.
+    const Shard loaded = shard_of(world.size() - 1 - world.rank(), world.size(), 1, false);
+    const Checkpoint unproven = open_checkpoint(world, scratch.path() / "step-00000002", Files::at_load);
+    CHECK(unproven.manifest.state.step == 2);
+    try {
+      load_checkpoint(world, unproven, loaded.pieces);
+      FAIL("a damaged shard was loaded");
+    } catch (const AgreedError& error) {
+      CHECK(error.code() == ExitCode::checkpoint_damaged);
+      CHECK(std::string(error.what()).find(" in " + file.filename().string() + " differs") != std::string::npos);
+    }
     world.barrier();
     if (world.rank() == 0) spill(file, good);
     world.barrier();

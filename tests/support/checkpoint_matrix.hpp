@@ -56,7 +56,7 @@ inline void save(const MpiComm& members, Parts& parts, const fs::path& folder) {
 
 inline void load(const MpiComm& members, Parts& parts, const fs::path& folder) {
   StateMirror mirror(parts, StatePart::updated);
-  load_checkpoint(members, open_checkpoint(members, folder), mirror.pieces());
+  load_checkpoint(members, open_checkpoint(members, folder, Files::at_load), mirror.pieces());
   mirror.upload();
 }
 

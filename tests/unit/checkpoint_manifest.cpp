@@ -19,8 +19,19 @@ Manifest example() {
   manifest.state = checkpoint_test::state_at(100);
   manifest.state.deck.clear();
   manifest.writers = 2;
-  manifest.files = {{"checkpoint.h5", 1234, std::string(32, 'a')}, {"shard-00000.h5", 0, std::string(32, '0')}};
+  manifest.files = {{"checkpoint.h5", 1234, std::string(32, 'a')}, {"shard-00000.h5", 4096, std::string(32, '0')}};
   manifest.tensors = {{"/model/a/weight", DType::fp32, {3, 4}}, {"/model/b", DType::bf16, {5}}};
+  manifest.deck = {2000, 17, std::string(32, 'c')};
+  const auto add = [&](std::size_t tensor, std::vector<std::int64_t> start, std::vector<std::int64_t> shape,
+                       std::int64_t begin, std::int64_t end, std::int64_t offset) {
+    const auto& [name, dtype, whole] = manifest.tensors[tensor];
+    const Piece piece{name, dtype, whole, std::move(start), std::move(shape), begin, end, nullptr};
+    manifest.pieces.push_back({piece, std::string(32, 'b'), "shard-00000.h5", "", offset});
+  };
+  add(0, {0, 0}, {3, 2}, 0, 6, 2048);
+  add(0, {0, 2}, {3, 2}, 0, 5, 2072);
+  add(0, {0, 2}, {3, 2}, 5, 6, 2092);
+  add(1, {0}, {5}, 0, 5, 4086);
   return manifest;
 }
 
@@ -45,8 +56,13 @@ TEST_CASE("a manifest reads back as it was written; one member a line, the diges
   CHECK(read.state.identity.at("data") == "aa\"\\bb");
   CHECK(read.files[0].size == 1234);
   CHECK(read.tensors[1].dtype == DType::bf16);
-  CHECK(read.bytes() == 1234);
-  CHECK(std::ranges::count(text, '\n') == 11);
+  CHECK(read.bytes() == 1234 + 4096);
+  REQUIRE(read.pieces.size() == 4);
+  CHECK(read.pieces[3].end() == 4096);
+  CHECK(read.pieces[0].dataset == "/model/a/weight");
+  CHECK(read.pieces[2].dataset == "/model/a/weight+2");
+  CHECK(read.pieces[3].dataset == "/model/b");
+  CHECK(std::ranges::count(text, '\n') == 12);
   CHECK(text.rfind("\n\"digest\": \"") == text.size() - 47);
 }
 
@@ -96,6 +112,55 @@ TEST_CASE("names, sizes and shapes that are not allowed are refused in spite of 
   manifest = example();
   manifest.state.step = -1;
   CHECK(code_of(manifest) == 83);
+}
+
+TEST_CASE("a manifest of format 1.0 has no places") {
+  Manifest manifest = example();
+  manifest.deck.reset();
+  manifest.pieces.clear();
+  const std::string text = write_manifest(manifest);
+  CHECK(text.find("\"version\": [1, 0]") != std::string::npos);
+  const Manifest read = parse_manifest(text, "m");
+  CHECK_FALSE(read.has_places());
+  CHECK(write_manifest(read) == text);
+}
+
+TEST_CASE("places outside of a shard, shared, or that leave a tensor in parts are refused") {
+  const auto refused = [](const char* what, auto change) {
+    Manifest manifest = example();
+    change(manifest);
+    CHECK_MESSAGE(code_of(manifest) == 83, what);
+  };
+  constexpr std::int64_t huge = std::int64_t{1} << 60;
+  refused("far away", [](Manifest& m) { m.pieces[3].offset = huge; });
+  refused("farther", [](Manifest& m) { m.pieces[3].offset = INT64_MAX; });
+  refused("before the file", [](Manifest& m) { m.pieces[0].offset = -8; });
+  refused("one byte beyond the end", [](Manifest& m) { m.pieces[3].offset += 1; });
+  refused("a file that is too short", [](Manifest& m) { m.files[1].size = 4095; });
+  refused("the same bytes", [](Manifest& m) { m.pieces[1].offset = m.pieces[0].offset; });
+  refused("the last bytes of another", [](Manifest& m) { m.pieces[1].offset -= 1; });
+  refused("bytes of the deck", [](Manifest& m) { m.deck->offset = 2040; });
+  refused("a deck beyond the end", [](Manifest& m) { m.deck->offset = 4090; });
+  refused("a deck far away", [](Manifest& m) { m.deck->offset = huge; });
+  refused("a deck without bytes", [](Manifest& m) { m.deck->bytes = 0; });
+  refused("a deck of 2^60 bytes", [](Manifest& m) { m.deck->bytes = huge; });
+  refused("no shard", [](Manifest& m) { m.pieces[0].shard = "checkpoint.h5"; });
+  refused("a file that is not listed", [](Manifest& m) { m.pieces[3].shard = "shard-00001.h5"; });
+  refused("a foreign file", [](Manifest& m) { m.pieces[3].shard = "/etc/passwd"; });
+  refused("no first shard", [](Manifest& m) { m.files.pop_back(); });
+  refused("a range of 2^60", [](Manifest& m) { m.pieces[3].piece.flat_end = huge; });
+  refused("a slice of 2^60", [](Manifest& m) { m.pieces[3].piece.slice_shape[0] = huge; });
+  refused("a slice far away", [](Manifest& m) { m.pieces[3].piece.slice_start[0] = INT64_MAX; });
+  refused("other extents", [](Manifest& m) { m.pieces[3].piece.slice_start.push_back(0); });
+  refused("no extents", [](Manifest& m) { m.pieces[3].piece.slice_start.clear(); });
+  refused("a hundred extents", [](Manifest& m) { m.pieces[3].piece.slice_shape.assign(100, 1); });
+  refused("an empty piece", [](Manifest& m) { m.pieces[3].piece.flat_end = 0; });
+  refused("a missing piece", [](Manifest& m) { m.pieces.erase(m.pieces.begin()); });
+  refused("a tensor without pieces", [](Manifest& m) { m.pieces.pop_back(); });
+  refused("a gap", [](Manifest& m) { m.pieces[2].piece.flat_begin = 6; });
+  refused("an element twice", [](Manifest& m) { m.pieces[1].piece.flat_end = 6; });
+  refused("the wrong order", [](Manifest& m) { std::swap(m.pieces[1], m.pieces[2]); });
+  refused("a digest that is none", [](Manifest& m) { m.pieces[0].digest = "none"; });
 }
 
 TEST_CASE("names of step folders") {

@@ -4,7 +4,10 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -54,6 +57,20 @@ inline int tool(std::vector<std::string> args) {
   return code != 0 ? code : result;
 }
 
+/// Opens a step and loads it in one pass, as a run does.
+inline int load_at_once(const fs::path& folder, const Shard& into, std::string* message = nullptr) {
+  return code_of([&] { load_checkpoint(alone, open_checkpoint(alone, folder, llmtrain::Files::at_load), into.pieces); },
+                 message);
+}
+
+/// Makes the manifest one of format 1.0, which leaves it to HDF5 where bytes lie.
+inline void forget_places(const fs::path& folder) {
+  Manifest manifest = read_manifest(folder);
+  manifest.deck.reset();
+  manifest.pieces.clear();
+  spill(folder / "manifest.json", write_manifest(manifest));
+}
+
 inline void flip(const fs::path& file, std::size_t bit) {
   std::string bytes = slurp(file);
   bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << (bit % 8)));
@@ -74,6 +91,21 @@ inline void sign(const fs::path& folder) {
   }
   spill(folder / "manifest.json", write_manifest(manifest));
   REQUIRE(examine_checkpoint(alone, folder).problems.empty());
+}
+
+/// What a program prints; it must succeed.
+inline std::string run_program(const std::string& command) {
+  std::string output;
+  FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::array<char, 4096> buffer;
+  while (const std::size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe)) output.append(buffer.data(), got);
+  CHECK_MESSAGE(pclose(pipe) == 0, command);
+  return output;
+}
+
+inline bool has_program(const char* name) {
+  return std::system((std::string("command -v ") + name + " >/dev/null 2>&1").c_str()) == 0;
 }
 
 }  // namespace checkpoint_test

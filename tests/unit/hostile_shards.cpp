@@ -50,7 +50,8 @@ void digest(hid_t dataset, bool any_length) {
   H5Aclose(made);
 }
 
-/// Replaces the only shard of a checkpoint by one with a single piece.
+/// Replaces the only shard of a checkpoint by one with a single piece, and its manifest by one of format 1.0: with places,
+/// a load has nothing to ask of HDF5.
 void make_shard(const fs::path& folder, const Make& make) {
   const fs::path path = folder / "shard-00000.h5";
   const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
@@ -75,6 +76,8 @@ void make_shard(const fs::path& folder, const Make& make) {
   REQUIRE(H5Fclose(file) >= 0);
   Manifest manifest = read_manifest(folder);
   manifest.tensors = {{make.path, DType::fp32, {13, 6}}};
+  manifest.deck.reset();
+  manifest.pieces.clear();
   spill(folder / "manifest.json", write_manifest(manifest));
   sign(folder);
 }

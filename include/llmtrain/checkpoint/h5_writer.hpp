@@ -48,8 +48,8 @@ class H5Writer {
     return write(dataset, dtype_of<T>, shape, data.data());
   }
 
-  /// A scalar string dataset (UTF-8, fixed length).
-  void write_text(const std::string& dataset, const std::string& text);
+  /// A scalar string dataset (UTF-8, fixed length; an empty text is one zero). Returns as write().
+  std::int64_t write_text(const std::string& dataset, const std::string& text);
 
   /// An array put together from boxes of other files; what no file gives reads as NaN (integers: the lowest value).
   void write_virtual(const std::string& dataset, DType dtype, std::span<const std::int64_t> shape,

@@ -45,8 +45,9 @@ struct Launch {
 
 /// What start-up looks for besides the deck.
 enum class Start {
-  resume,  ///< a checkpoint, as checkpoint.resume says
-  fresh,   ///< the initial state
+  resume,         ///< a checkpoint, as checkpoint.resume says; its load proves its files
+  resume_proven,  ///< the same, with its files proven first: a damaged one is skipped
+  fresh,          ///< the initial state
 };
 
 /// Reads and checks the deck (78), finds the checkpoint (83, 84, 66), opens the data (66, 65), compares it with the

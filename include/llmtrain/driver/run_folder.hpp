@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "llmtrain/base/log.hpp"
 #include "llmtrain/driver/launch.hpp"
 
 namespace llmtrain {
@@ -28,7 +29,11 @@ void lock_folders(Launch& launch, Folders which);
 /// Makes the folder and its checkpoint folder, locks them, and proves that they can be written and, where `bytes` says
 /// how large a checkpoint is on all ranks together, that one fits (73, 74). A fresh start in a folder that
 /// holds another run, or with resume: never any run, is refused (73) unless run.overwrite, which then empties it.
-/// Writes deck.yaml. Collective over the world.
+/// Collective over the world.
 RunFolder prepare_run_folder(Launch& launch, std::int64_t bytes);
+
+/// Writes deck.yaml and begins or goes on with log.txt, once the run has what it starts from: a checkpoint that turns out
+/// to be damaged changes nothing. Collective over the world.
+void enter_run_folder(const RunFolder& folder, const Launch& launch, Logger& log);
 
 }  // namespace llmtrain
