@@ -40,12 +40,10 @@ NcclCommunicator::NcclCommunicator(CudaDevice& device, const Group& group)
     group_.comm.broadcast(std::as_writable_bytes(std::span(&id, 1)), 0);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    if (!cuda_.window_memory().empty()) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
     settle(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config), "ncclCommInitRankConfig");
   }
   cuda_.attach(this);
   if (size() == 2) connect_pair();
-  if (size() > 1) register_windows();
 }
 
 NcclCommunicator::~NcclCommunicator() {
@@ -57,7 +55,6 @@ NcclCommunicator::~NcclCommunicator() {
   }
   try {
     cuda_.synchronize(stream_);
-    close_windows();
     settle(ncclCommFinalize(comm_), "ncclCommFinalize");
     ncclCommDestroy(comm_);
   } catch (const std::exception& error) {
@@ -74,27 +71,6 @@ void NcclCommunicator::connect_pair() {
   do_submit({&transfer, 1}, {});
   cuda_.synchronize(stream_);
   check_cuda(cudaFree(byte), "cudaFree");
-}
-
-void NcclCommunicator::register_windows() {
-  const auto same = [&](std::int64_t value) {
-    return group_.comm.all_reduce(value, MpiOp::min) == group_.comm.all_reduce(value, MpiOp::max);
-  };
-  if (!same(std::ssize(cuda_.window_memory()))) return;
-  for (const Tensor& memory : cuda_.window_memory()) {
-    const std::int64_t bytes = memory.bytes();
-    if (!same(bytes)) continue;
-    ncclWindow_t& window = windows_.emplace_back(nullptr);
-    settle(
-        ncclCommWindowRegister(comm_, memory.data, static_cast<std::size_t>(bytes), &window, NCCL_WIN_COLL_SYMMETRIC),
-        "ncclCommWindowRegister");
-  }
-}
-
-void NcclCommunicator::close_windows() {
-  for (const ncclWindow_t window : windows_) {
-    if (window != nullptr) settle(ncclCommWindowDeregister(comm_, window), "ncclCommWindowDeregister");
-  }
 }
 
 void NcclCommunicator::break_off(const std::string& why) {

@@ -4,8 +4,6 @@
 
 #include <nccl.h>
 
-#include <vector>
-
 #include "device.hpp"
 #include "llmtrain/backend/communicator.hpp"
 
@@ -29,9 +27,6 @@ class NcclCommunicator final : public Communicator {
   /// Connects two ranks now. NCCL would at their first transfer, and hold up the host until the partner comes to it: in a
   /// pipeline the partner may at that time be held up by another transfer, with this rank.
   void connect_pair();
-  /// Memory that all ranks have alike becomes windows: NCCL then gathers by copy engines, with no multiprocessor.
-  void register_windows();
-  void close_windows();
   void issue(const Op& op) const;
   void copy_to_itself(const Op& op) const;
   /// Waits until a call that returned `status` is through; a failure, or too long a wait, breaks the communicator.
@@ -41,7 +36,6 @@ class NcclCommunicator final : public Communicator {
   CudaDevice& cuda_;
   Stream stream_;
   ncclComm_t comm_ = nullptr;
-  std::vector<ncclWindow_t> windows_;
   bool broken_ = false;
 };
 

@@ -38,11 +38,6 @@ int choose_gpu(const CudaOptions& options) {
   return options.local_rank;
 }
 
-bool is_wanted(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value != nullptr && std::strcmp(value, "0") != 0;
-}
-
 /// NCCL refuses two ranks on one GPU unless it takes them for ranks of different hosts.
 void pose_as_own_host(int local_rank) {
   const std::string host = fmt::format("llmtrain-shared-gpu-{}", local_rank);
@@ -65,8 +60,7 @@ CudaDevice::CudaDevice(const CudaOptions& options) : number_(choose_gpu(options)
   check_cuda(cudaSetDevice(number_), "cudaSetDevice");
   check_cuda(cudaGetDeviceProperties(&properties_, number_), "cudaGetDeviceProperties");
   kernels_ = std::make_unique<CudaKernels>(streams_, options.deterministic);
-  windows_ = !shared_ && is_wanted("LLMTRAIN_NCCL_WINDOWS");
-  if (is_wanted("LLMTRAIN_PROFILE")) {
+  if (const char* wanted = std::getenv("LLMTRAIN_PROFILE"); wanted != nullptr && std::strcmp(wanted, "0") != 0) {
     profile_ = std::make_unique<OperationProfile>(streams_);
     kernels_->set_observer(profile_.get());
   }
@@ -198,16 +192,7 @@ void* CudaDevice::allocate(std::int64_t bytes, MemorySpace space) {
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 256));
   void* pointer = nullptr;
   const bool pinned = space == MemorySpace::pinned_host;
-  if (windows_ && !pinned) {
-    if (ncclMemAlloc(&pointer, size) != ncclSuccess) {
-      cudaGetLastError();  // this error is answered here
-      return nullptr;
-    }
-    window_memory_.push_back(Tensor::dense(pointer, DType::uint8, {static_cast<std::int64_t>(size)}));
-  }
-  const cudaError_t status = pointer != nullptr ? cudaSuccess
-                             : pinned           ? cudaHostAlloc(&pointer, size, cudaHostAllocDefault)
-                                                : cudaMalloc(&pointer, size);
+  const cudaError_t status = pinned ? cudaHostAlloc(&pointer, size, cudaHostAllocDefault) : cudaMalloc(&pointer, size);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // this error is answered here
     return nullptr;
@@ -225,8 +210,6 @@ void* CudaDevice::allocate(std::int64_t bytes, MemorySpace space) {
 void CudaDevice::release(void* pointer, MemorySpace space) {
   if (space == MemorySpace::pinned_host) {
     cudaFreeHost(pointer);
-  } else if (std::erase_if(window_memory_, [pointer](const Tensor& memory) { return memory.data == pointer; }) > 0) {
-    ncclMemFree(pointer);
   } else {
     cudaFree(pointer);
   }

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -54,9 +53,6 @@ class CudaDevice final : public Device {
   Event mark(Stream stream, const Group& group);
   void follow(Stream stream, Event event);
   cudaStream_t native(Stream stream) const { return streams_[stream]; }
-  /// Device memory that communicators may register as windows; empty unless LLMTRAIN_NCCL_WINDOWS=1 in the environment asks
-  /// for them.
-  std::span<const Tensor> window_memory() const { return window_memory_; }
   void attach(NcclCommunicator* communicator) { communicators_.push_back(communicator); }
   void detach(NcclCommunicator* communicator) { std::erase(communicators_, communicator); }
 
@@ -105,8 +101,6 @@ class CudaDevice final : public Device {
   DeviceRanges ranges_;
   std::unique_ptr<OperationProfile> profile_;  ///< null unless asked for
   std::vector<NcclCommunicator*> communicators_;
-  bool windows_ = false;  ///< device memory comes from NCCL
-  std::vector<Tensor> window_memory_;
 };
 
 }  // namespace llmtrain
