@@ -20,7 +20,7 @@ Exposed exposed_of(const Deck& deck, double Exposed::*axis) {
   const bool late = run.world.size() > 1 && run.world.rank() == run.world.size() - 1;
   Exposed exposed;
   for (std::int64_t step = 1; step <= 8; ++step) {
-    const LoadBatch load = [&](std::int64_t micro, const Batch& batch) {
+    const LoadBatch load = [&](std::int64_t micro, Batch& batch) {
       if (late) std::this_thread::sleep_for(std::chrono::milliseconds(50 * step));
       run.load(micro, batch);
     };
