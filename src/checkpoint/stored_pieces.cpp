@@ -43,13 +43,13 @@ std::vector<ManifestTensor> tensors_of(std::span<const StoredPiece> pieces, Exit
   std::vector<ManifestTensor> tensors;
   std::vector<const Piece*> parts;
   for (std::size_t i = 0; i < pieces.size();) {
-    const Piece& first = pieces[i].piece;
+    const StoredPiece& front = pieces[i];
+    const Piece& first = front.piece;
     parts.clear();
     for (; i < pieces.size() && pieces[i].piece.dataset == first.dataset; ++i) {
       const Piece& piece = pieces[i].piece;
       require(piece.dtype == first.dtype && piece.global_shape == first.global_shape, code,
-              "pieces of {} disagree on its type or shape ({} and {})", first.dataset, pieces[i].shard,
-              pieces[i - 1].shard);
+              "pieces of {} disagree on its type or shape ({} and {})", first.dataset, front.shard, pieces[i].shard);
       parts.push_back(&piece);
     }
     const std::string problem = coverage_error(parts);
