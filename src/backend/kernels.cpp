@@ -79,6 +79,12 @@ void check_logits(const OperationCheck& check, const Tensor& stats, const Tensor
   check.that(vocab.valid >= 0 && vocab.valid <= logits.cols(), "logits must hold every valid column");
 }
 
+void check_weighted_logits(const OperationCheck& check, const Tensor& stats, const Tensor& logits,
+                           const Tensor& targets, const Tensor& weights, VocabRange vocab) {
+  check_logits(check, stats, logits, targets, vocab);
+  check.that(has_dtype(weights, DType::fp32) && is_vector(weights, logits.rows()), "weights must be fp32 [tokens]");
+}
+
 }  // namespace
 
 void Kernels::gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) {
@@ -301,8 +307,7 @@ void Kernels::cross_entropy_gradient(Stream s, Tensor logits, Tensor stats, Tens
                                      VocabRange vocab) {
   const OperationCheck check("cross_entropy_gradient",
                              {{"logits", logits}, {"stats", stats}, {"targets", targets}, {"weights", weights}});
-  check_logits(check, stats, logits, targets, vocab);
-  check.that(has_dtype(weights, DType::fp32) && is_vector(weights, logits.rows()), "weights must be fp32 [tokens]");
+  check_weighted_logits(check, stats, logits, targets, weights, vocab);
   note("cross_entropy_gradient", s, {logits}, {logits, stats, targets, weights});
   do_cross_entropy_gradient(s, logits, stats, targets, weights, vocab);
 }
@@ -311,8 +316,7 @@ void Kernels::cross_entropy_with_gradient(Stream s, Tensor stats, Tensor logits,
                                           VocabRange vocab) {
   const OperationCheck check("cross_entropy_with_gradient",
                              {{"stats", stats}, {"logits", logits}, {"targets", targets}, {"weights", weights}});
-  check_logits(check, stats, logits, targets, vocab);
-  check.that(has_dtype(weights, DType::fp32) && is_vector(weights, logits.rows()), "weights must be fp32 [tokens]");
+  check_weighted_logits(check, stats, logits, targets, weights, vocab);
   note("cross_entropy_with_gradient", s, {logits, stats}, {logits, targets, weights});
   do_cross_entropy_with_gradient(s, stats, logits, targets, weights, vocab);
 }

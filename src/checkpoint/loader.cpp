@@ -39,10 +39,10 @@ TransfersByShard transfers_of(const CheckpointReader& reader, std::span<const Pi
     const auto dataset_of = [](const StoredPiece& stored) -> const std::string& { return stored.piece.dataset; };
     const auto first = std::ranges::lower_bound(reader.pieces(), target.dataset, {}, dataset_of);
     for (auto it = first; it != reader.pieces().end() && it->piece.dataset == target.dataset; ++it) {
-      std::vector<CopyRun> runs = overlap(it->piece, target);
-      if (runs.empty()) continue;
-      for (const CopyRun& run : runs) covered += run.elements();
-      by_shard[it->shard].push_back({&*it, &target, std::move(runs)});
+      Transfer transfer{&*it, &target, overlap(it->piece, target)};
+      if (transfer.runs.empty()) continue;
+      covered += transfer.elements();
+      by_shard[it->shard].push_back(std::move(transfer));
     }
     require(covered == target.size(), ExitCode::checkpoint_damaged, "checkpoint {} gives {} of {} elements of {}",
             folder, covered, target.size(), target.dataset);

@@ -68,11 +68,12 @@ struct Transfer {
   const Piece* target = nullptr;
   std::vector<CopyRun> runs;
 
-  std::int64_t bytes() const {
-    std::int64_t elements = 0;
-    for (const CopyRun& run : runs) elements += run.elements();
-    return elements * size_of(target->dtype);
+  std::int64_t elements() const {
+    std::int64_t count = 0;
+    for (const CopyRun& run : runs) count += run.elements();
+    return count;
   }
+  std::int64_t bytes() const { return elements() * size_of(target->dtype); }
 };
 
 /// Copies parts of one shard's pieces into the memory of others, by all threads. Throws io_error.
