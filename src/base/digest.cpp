@@ -3,9 +3,15 @@
 /// library that any machine can run.
 #include "llmtrain/base/digest.hpp"
 
-#define XXH_INLINE_ALL
 #include <fmt/format.h>
+
+// Up to version 13, GCC takes its own AVX-512 intrinsics' undefined registers for uninitialised ones (GCC bug 105593).
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#define XXH_INLINE_ALL
 #include <xxhash.h>
+#pragma GCC diagnostic pop
 
 #include "llmtrain/base/error.hpp"
 
