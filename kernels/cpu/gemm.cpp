@@ -27,16 +27,16 @@ void fill_zero(const Tensor& d) {
   }
 }
 
-/// Whether oneDNN (2.6.3) is slow on AVX2, where ours, which packs whatever the shape, is not: at 60 % of its usual
-/// rate where it does not copy B (NN with at most 256 rows and many columns, or columns whose elements lie 2 or 4 KiB
-/// apart: the data gradient of small micro-batches), at 40 % where it copies such columns (TN: weight gradients). Elements
-/// so far apart share few places of the first cache.
+/// Whether oneDNN (2.6.3) is slow in fp32, where ours, which packs whatever the shape, is not. It is at half of its usual
+/// rate where it does not copy B (NN with at most 256 rows, the data gradient of small micro-batches) and B's columns have
+/// their elements 2 or 4 KiB apart, on AVX2 also where there are many; on AVX2 it is at 40 % where it copies such columns
+/// (TN: weight gradients). Elements so far apart share few places of the first cache.
 bool is_slow_in_dnnl(GemmForm form, const GemmShape& shape, const Tensor& a, const Tensor& b) {
-  if (simd::vector_bytes != 32) return false;
+  constexpr bool avx2 = simd::vector_bytes == 32;
   constexpr std::int64_t far = 2048 / sizeof(float);
   const bool is_far = b.leading % far == 0;
-  if (form == GemmForm::nn) return shape.m <= 256 && (shape.n >= 1536 || is_far);
-  return form == GemmForm::tn && shape.k > 256 && (is_far || a.leading % far == 0);
+  if (form == GemmForm::nn) return shape.m <= 256 && (is_far || (avx2 && shape.n >= 1536));
+  return avx2 && form == GemmForm::tn && shape.k > 256 && (is_far || a.leading % far == 0);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace llmtrain {
 /// not fit or oneDNN fails.
 void cpu_gemm(GemmForm form, Tensor d, Tensor a, Tensor b, Write write);
 
-/// Whether the processor has bf16 products (AVX-512 bf16 or AMX) that oneDNN uses.
+/// Whether oneDNN is to multiply bf16: by AMX, or by AVX-512's bf16 products where they are faster than fp32's.
 bool has_bf16_products();
 
 /// Extents of one product: D[m, n], summed over k.

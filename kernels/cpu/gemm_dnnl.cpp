@@ -10,6 +10,7 @@
 #include <oneapi/dnnl/dnnl_version.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "cpu/bf16_rate.hpp"
 #include "cpu/gemm.hpp"
 
 namespace llmtrain {
@@ -99,8 +100,12 @@ std::int64_t leading_of(const Tensor& x) { return x.rows() == 1 ? x.cols() : x.l
 
 bool has_bf16_products() {
   static const bool has = [] {
-    constexpr auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);  // sets of features are bit sets
-    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & needed) == needed;
+    const auto is_there = [](dnnl::cpu_isa features) {  // bit sets
+      const auto needed = static_cast<unsigned>(features);
+      return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & needed) == needed;
+    };
+    return is_there(dnnl::cpu_isa::avx512_core_amx) ||
+           (is_there(dnnl::cpu_isa::avx512_core_bf16) && !bf16_vectors_are_slow());
   }();
   return has;
 }

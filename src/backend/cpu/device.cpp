@@ -73,9 +73,8 @@ double CpuDevice::peak_flops(DType precision, std::string* formula) const {
 
 std::string CpuDevice::caution(DType precision) const {
   if (precision != DType::bf16 || has_bf16_products()) return {};
-  return "precision.compute bf16: this processor has no bf16 products (AVX-512 bf16 or AMX), so matrices are widened "
-         "and "
-         "multiplied in fp32; precision.compute fp32 is as fast";
+  return "precision.compute bf16: this processor has no bf16 products (AMX, or AVX-512 bf16 faster than fp32), so "
+         "matrices are widened and multiplied in fp32; precision.compute fp32 is as fast";
 }
 
 Kernels& CpuDevice::kernels() {

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "cpu/gemm.hpp"
 #include "llmtrain/base/host.hpp"
 
 namespace llmtrain {
@@ -38,7 +39,7 @@ double number_in(const std::string& path, double otherwise) {
 struct Isa {
   const char* name;
   int fp32_per_cycle;  ///< FLOP a core a cycle
-  int bf16_per_cycle;  ///< the same, where bf16 products are native; else fp32's
+  int bf16_per_cycle;  ///< the same, where bf16 products are native and faster; else fp32's
 };
 
 // FLOP/cycle = FMA units x lanes x 2. Two FMA units are assumed; some AVX-512 processors have one.
@@ -46,7 +47,7 @@ Isa instruction_set() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f")) {
-    return __builtin_cpu_supports("avx512bf16") ? Isa{"AVX-512 with bf16", 64, 128} : Isa{"AVX-512", 64, 64};
+    return has_bf16_products() ? Isa{"AVX-512 with bf16", 64, 128} : Isa{"AVX-512", 64, 64};
   }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"AVX2", 32, 32};
   if (__builtin_cpu_supports("avx")) return {"AVX", 16, 16};
