@@ -130,19 +130,26 @@ layouts() {
   }
 }
 
-# Two runs in bf16: the same metrics, times apart, and the same bits in the checkpoints.
-deterministic() {
-  small_tokens
-  local run
+# equal NAME KEY=VALUE...: two runs in bf16: the same metrics, times apart, and the same bits in the checkpoints
+equal() {
+  local name=$1 run
+  shift
   for run in 1 2; do
-    part "deterministic.$run" 60 "$build/llmtrain" "$work/small.yaml" "run.dir=$work/equal.$run" run.deterministic=true \
-      precision.compute=bf16 model.head_dim=64 model.seq_len=256 checkpoint.every=12
+    part "$name.$run" 60 "$build/llmtrain" "$work/small.yaml" "run.dir=$work/$name.$run" run.deterministic=true \
+      precision.compute=bf16 model.head_dim=64 model.seq_len=256 checkpoint.every=12 "$@"
   done
-  part deterministic.checkpoints 60 "$build/llmtrain" checkpoint diff "$work/equal.1/checkpoints" "$work/equal.2/checkpoints"
-  part deterministic.metrics 60 python3 -c 'import json, sys
+  part "$name.checkpoints" 60 "$build/llmtrain" checkpoint diff "$work/$name.1/checkpoints" "$work/$name.2/checkpoints"
+  part "$name.metrics" 60 python3 -c 'import json, sys
 a, b = ([json.loads(line) for line in open(path)] for path in sys.argv[1:])
 for line in a + b: line.pop("timing", None)
-print(len(a), "lines"); sys.exit(a != b or len(a) < 12)' "$work/equal.1/metrics.jsonl" "$work/equal.2/metrics.jsonl"
+print(len(a), "lines"); sys.exit(a != b or len(a) < 12)' "$work/$name.1/metrics.jsonl" "$work/$name.2/metrics.jsonl"
+}
+
+deterministic() {
+  small_tokens
+  document_tokens
+  equal deterministic
+  equal deterministic.documents "data.train=[$work/documents]" data.document_mask=true
 }
 
 # waits_of NAME DECK KEY=VALUE...: what each step but the first waited for and took

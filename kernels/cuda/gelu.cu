@@ -81,6 +81,7 @@ __global__ void __launch_bounds__(block_threads)
       for (int i = 0; i < width; ++i) sum.at[i] += term.at[i];
     }
   }
+  let_sums_follow();
   __shared__ Values<S, width> sums[row_lanes][column_lanes];
   sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();

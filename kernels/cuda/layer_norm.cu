@@ -27,9 +27,8 @@ __global__ void __launch_bounds__(block_threads, forward_blocks<Shape>) layer_fo
   const RowThread<Shape> me;
   const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * Shape::rows + me.group;
   if (r >= call.rows.count) return;
-  const NormRows::Place at = call.rows.place(r);
   const int cols = call.rows.cols;
-  const RowPacks<T, Shape> in = load_normalised<T, Shape>(call, at);
+  const RowPacks<T, Shape> in = load_normalised<T, Shape>(call, r);
   S sum{0}, squares{0};
   for_row_packs<T, Shape>(cols, [&](int p, int) {
     const auto value = in.values(p);
@@ -51,7 +50,7 @@ __global__ void __launch_bounds__(block_threads, forward_blocks<Shape>) layer_fo
     call.mean[r] = mean;
     call.rstd[r] = inverse;
   }
-  T* const y = call.y.at(at.token, at.column);
+  T* const y = call.rows.row_of(call.y, r);
   for_row_packs<T, Shape>(cols, [&](int p, int c) {
     auto value = in.values(p);
     const auto w = widen(load_pack<width>(call.weight + c)), offset = widen(load_pack<width>(call.bias + c));
@@ -107,65 +106,46 @@ struct Backward {
   NormRows rows;
 };
 
-template <class T, class Shape>
-__global__ void __launch_bounds__(block_threads, backward_blocks) layer_backward(const Backward<T> call) {
+template <class T, class Batch>
+__global__ void __launch_bounds__(Batch::threads, Batch::blocks) layer_backward(const Backward<T> call) {
   using S = StatsType<T>;
-  using Ahead = RowsAhead<T, Shape>;
   constexpr int width = full_width<T>;
-  extern __shared__ uint4 ahead_memory[];
-  __shared__ S shared[2 * block_threads / warp];
-  const RowThread<Shape> me;
+  using Columns = Values<S, width>;
+  struct Stats {
+    S mean, inverse;
+  };
   const int cols = call.rows.cols;
-  Values<S, width> d_weight[Shape::packs] = {}, d_bias[Shape::packs] = {};
-  const RowRange range = row_range(call.rows.count);
-  const auto of_row = [&](const S* stats, std::int64_t r) { return r < range.end ? stats[r] : S{0}; };
-  std::int64_t r = range.begin + me.group;
-  Ahead ahead(ahead_memory);
-  ahead.ask(call, r, range.end);
-  S next_mean = of_row(call.mean, r), next_inverse = of_row(call.rstd, r);
-  for (; r < range.end; r += Shape::rows) {
-    const S inverse = next_inverse, offset = -next_mean * inverse;
-    ahead.ask(call, r + Shape::rows, range.end);
-    next_mean = of_row(call.mean, r + Shape::rows);
-    next_inverse = of_row(call.rstd, r + Shape::rows);
-    ahead.wait();
-    S sums[2] = {S{0}, S{0}};  // of g and of g n
-    for_row_packs<T, Shape>(cols, [&](int p, int c) {
-      const auto v = ahead.read(Ahead::x, p), d_y = ahead.read(Ahead::d_y, p),
-                 w = widen(load_pack<width>(call.weight + c));
+  const BatchThread<T> me(cols);
+  Columns weight = {}, gradients[2] = {};  // of weight and bias
+  if (me.in_row) weight = widen(load_pack<width>(call.weight + me.column));
+  const S share = S{1} / static_cast<S>(cols);
+  walk_rows<Batch, 2>(
+      call, me,
+      [&](std::int64_t r) {
+        return Stats{call.mean[r], call.rstd[r]};
+      },
+      [&](const Columns& x, const Columns& d_y, const Stats& row, S* sums) {  // of g and of g n
 #pragma unroll
-      for (int i = 0; i < width; ++i) {
-        const S n = std::fma(v.at[i], inverse, offset), g = w.at[i] * d_y.at[i];
-        sums[0] += g;
-        sums[1] = std::fma(g, n, sums[1]);
-        d_weight[p].at[i] = std::fma(d_y.at[i], n, d_weight[p].at[i]);
-        d_bias[p].at[i] += d_y.at[i];
-      }
-    });
-    group_sums<Shape::group>(sums, shared);
-    const S scale = inverse / static_cast<S>(cols), constant = -scale * sums[0], along = -scale * sums[1];
-    T* const d_x = call.d_x.at(r, 0);
-    for_row_packs<T, Shape>(cols, [&](int p, int c) {
-      const auto v = ahead.read(Ahead::x, p), d_y = ahead.read(Ahead::d_y, p),
-                 w = widen(load_pack<width>(call.weight + c));
-      Values<S, width> dx;
+        for (int i = 0; i < width; ++i) {
+          const S n = std::fma(x.at[i], row.inverse, -row.mean * row.inverse), g = weight.at[i] * d_y.at[i];
+          sums[0] += g;
+          sums[1] = std::fma(g, n, sums[1]);
+          gradients[0].at[i] = std::fma(d_y.at[i], n, gradients[0].at[i]);
+          gradients[1].at[i] += d_y.at[i];
+        }
+      },
+      [&](const Columns& x, const Columns& d_y, const Columns& d_residual, const Stats& row, const S* sums) {
+        // (g - mean(g) - n mean(g n)) as g + x slope + constant
+        const S slope = -row.inverse * share * sums[1], constant = -std::fma(row.mean, slope, share * sums[0]);
+        Columns d_x;
 #pragma unroll
-      for (int i = 0; i < width; ++i) {
-        const S n = std::fma(v.at[i], inverse, offset);
-        dx.at[i] = std::fma(w.at[i] * d_y.at[i], inverse, std::fma(n, along, constant));
-      }
-      if (call.d_residual) {
-        const auto d = ahead.read(Ahead::d_residual, p);
-#pragma unroll
-        for (int i = 0; i < width; ++i) dx.at[i] += d.at[i];
-      }
-      store_pack(d_x + c, narrow<T>(dx));
-    });
-  }
-  S* const partial = call.partials + 2 * blockIdx.x * static_cast<std::int64_t>(cols);
-  auto* const memory = reinterpret_cast<S*>(ahead_memory);
-  store_row_sums<Shape, width>(partial, d_weight, cols, memory);
-  store_row_sums<Shape, width>(partial + cols, d_bias, cols, memory);
+        for (int i = 0; i < width; ++i) {
+          const S centred = std::fma(weight.at[i], d_y.at[i], std::fma(x.at[i], slope, constant));
+          d_x.at[i] = std::fma(row.inverse, centred, d_residual.at[i]);
+        }
+        return d_x;
+      });
+  store_row_sums<T>(call.partials + 2 * blockIdx.x * static_cast<std::int64_t>(cols), cols, gradients, me);
 }
 
 /// Any width and alignment: a block works on its rows one by one, its thread's columns are added up in memory.
@@ -212,7 +192,7 @@ void CudaKernels::do_layer_norm_forward(Stream s, Tensor y, Tensor residual, Ten
                           bias.ptr<T>(), mean.ptr<S>(),       rstd.ptr<S>(), NormRows(x, cols), static_cast<S>(eps)};
     const Tensor w = weight.reshaped({1, cols}), b = bias.reshaped({1, cols});
     dispatch_row<T>(cols, rows_are_packed<T>({y, residual, x, delta, w, b}, cols), [&]<class Shape>(Shape) {
-      if constexpr (Shape::packs == 0) {
+      if constexpr (std::is_same_v<Shape, AnyRow>) {
         layer_forward_any<<<static_cast<unsigned>(rows), block_threads, 0, streams_[s]>>>(call);
       } else {
         const auto blocks = static_cast<unsigned>((rows + Shape::rows - 1) / Shape::rows);
@@ -240,11 +220,11 @@ void CudaKernels::do_layer_norm_backward(Stream s, Tensor d_x, Tensor d_weight, 
                            mean.ptr<S>(),  rstd.ptr<S>(),         partials,       NormRows(x, cols)};
     const Tensor w = weight.reshaped({1, cols});
     if (blocks > 0) {
-      dispatch_row<T>(cols, rows_are_packed<T>({d_x, d_residual, d_y, x, w}, cols), [&]<class Shape>(Shape) {
-        if constexpr (Shape::packs == 0) {
+      dispatch_batch<T>(cols, rows_are_packed<T>({d_x, d_residual, d_y, x, w}, cols), [&]<class Batch>(Batch) {
+        if constexpr (std::is_same_v<Batch, AnyRow>) {
           layer_backward_any<<<static_cast<unsigned>(blocks), block_threads, 0, streams_[s]>>>(call);
         } else {
-          launch_rows_ahead<T, Shape>(layer_backward<T, Shape>, blocks, streams_[s], call);
+          launch_walk<T, Batch>(layer_backward<T, Batch>, blocks, streams_[s], call);
         }
       });
       check_launch("layer_norm_backward");

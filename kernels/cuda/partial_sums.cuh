@@ -6,12 +6,23 @@
 
 namespace llmtrain {
 
+/// For a kernel that has only its partial sums left to store: the one that adds them up can be set up from here on. It still
+/// begins when all blocks have ended. Does nothing before sm_90.
+__device__ __forceinline__ void let_sums_follow() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
 /// totals[i] [cols] (+)= the sum over b of partials[b, i], i being blockIdx.y. Each of the segments of blocks is added in
 /// order, then the segments as warp_sum does, and the whole rounded once.
 template <class G1, class G2, class S>
 __global__ void __launch_bounds__(warp* warp)
     partial_sums_kernel(G1* first_total, G2* second_total, const S* partials, int blocks, int cols, bool accumulate) {
   constexpr int segments = warp;
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();  // waits for the kernel that stores the partial sums
+#endif
   const int x = static_cast<int>(threadIdx.x), y = static_cast<int>(threadIdx.y);
   const int first_column = static_cast<int>(blockIdx.x) * warp, c = first_column + x;
   const int begin = blocks * y / segments, end = blocks * (y + 1) / segments;
@@ -46,11 +57,26 @@ void add_partial_sums(cudaStream_t stream, std::initializer_list<Tensor> totals,
   const dim3 grid(static_cast<unsigned>((cols + warp - 1) / warp), static_cast<unsigned>(totals.size()));
   dispatch_stored<S>("gradients of a vector", first.dtype, [&]<class G1>(G1) {
     dispatch_stored<S>("gradients of a vector", second.dtype, [&]<class G2>(G2) {
-      partial_sums_kernel<<<grid, dim3(warp, warp), 0, stream>>>(
-          first.ptr<G1>(), second.ptr<G2>(), partials, static_cast<int>(blocks), cols, write == Write::accumulate);
+      const auto kernel = partial_sums_kernel<G1, G2, S>;
+      static const bool waits = [&] {  // compiled for sm_90 or newer
+        cudaFuncAttributes attributes{};
+        check_cuda(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+        return attributes.ptxVersion >= 90;
+      }();
+      cudaLaunchAttribute early{};
+      early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      early.val.programmaticStreamSerializationAllowed = 1;
+      cudaLaunchConfig_t config{};
+      config.gridDim = grid;
+      config.blockDim = dim3(warp, warp);
+      config.stream = stream;
+      config.attrs = &early;
+      config.numAttrs = waits ? 1 : 0;
+      check_cuda(cudaLaunchKernelEx(&config, kernel, first.ptr<G1>(), second.ptr<G2>(), partials,
+                                    static_cast<int>(blocks), cols, write == Write::accumulate),
+                 "cudaLaunchKernelEx");
     });
   });
-  check_launch("partial sums");
 }
 
 }  // namespace llmtrain

@@ -27,9 +27,8 @@ __global__ void __launch_bounds__(block_threads, forward_blocks<Shape>) rms_forw
   const RowThread<Shape> me;
   const std::int64_t r = static_cast<std::int64_t>(blockIdx.x) * Shape::rows + me.group;
   if (r >= call.rows.count) return;
-  const NormRows::Place at = call.rows.place(r);
   const int cols = call.rows.cols;
-  const RowPacks<T, Shape> in = load_normalised<T, Shape>(call, at);
+  const RowPacks<T, Shape> in = load_normalised<T, Shape>(call, r);
   S squares{0};
   for_row_packs<T, Shape>(cols, [&](int p, int) {
     const auto value = in.values(p);
@@ -39,7 +38,7 @@ __global__ void __launch_bounds__(block_threads, forward_blocks<Shape>) rms_forw
   squares = group_sum<Shape::group>(squares, shared);
   const S inverse = S{1} / std::sqrt(squares / static_cast<S>(cols) + call.eps);
   if (me.lane == 0) call.rstd[r] = inverse;
-  T* const y = call.y.at(at.token, at.column);
+  T* const y = call.rows.row_of(call.y, r);
   for_row_packs<T, Shape>(cols, [&](int p, int c) {
     auto value = in.values(p);
     const auto w = widen(load_pack<width>(call.weight + c));
@@ -54,23 +53,23 @@ template <class T>
 __global__ void __launch_bounds__(block_threads) rms_forward_any(const Forward<T> call) {
   using S = StatsType<T>;
   __shared__ S shared[block_threads / warp];
-  const NormRows::Place at = call.rows.place(blockIdx.x);
+  const auto row_of = [&](const Matrix<T>& matrix) { return call.rows.row_of(matrix, blockIdx.x); };
   const int cols = call.rows.cols;
-  const T* in = call.x.at(at.token, at.column);
+  const T* in = row_of(call.x);
   S squares{0};
   for (int c = static_cast<int>(threadIdx.x); c < cols; c += block_threads) {
     T value = in[c];
     if (call.delta) {
-      store(value, load(in[c]) + load(*call.delta.at(at.token, at.column + c)));
-      *call.residual.at(at.token, at.column + c) = value;
+      store(value, load(in[c]) + load(row_of(call.delta)[c]));
+      row_of(call.residual)[c] = value;
     }
     squares = std::fma(load(value), load(value), squares);
   }
-  if (call.delta) in = call.residual.at(at.token, at.column);  // each thread reads what it wrote
+  if (call.delta) in = row_of(call.residual);  // each thread reads what it wrote
   squares = group_sum<block_threads>(squares, shared);
   const S inverse = S{1} / std::sqrt(squares / static_cast<S>(cols) + call.eps);
   if (threadIdx.x == 0) call.rstd[blockIdx.x] = inverse;
-  T* const y = call.y.at(at.token, at.column);
+  T* const y = row_of(call.y);
   for (int c = static_cast<int>(threadIdx.x); c < cols; c += block_threads) {
     store(y[c], load(in[c]) * inverse * load(call.weight[c]));
   }
@@ -87,57 +86,36 @@ struct Backward {
   NormRows rows;
 };
 
-template <class T, class Shape>
-__global__ void __launch_bounds__(block_threads, backward_blocks) rms_backward(const Backward<T> call) {
+template <class T, class Batch>
+__global__ void __launch_bounds__(Batch::threads, Batch::blocks) rms_backward(const Backward<T> call) {
   using S = StatsType<T>;
-  using Ahead = RowsAhead<T, Shape>;
   constexpr int width = full_width<T>;
-  extern __shared__ uint4 ahead_memory[];
-  __shared__ S shared[block_threads / warp];
-  const RowThread<Shape> me;
+  using Columns = Values<S, width>;
   const int cols = call.rows.cols;
-  RowPacks<T, Shape> weight;
-  weight.load(call.weight, cols);
-  Values<S, width> d_weight[Shape::packs] = {};
-  const RowRange range = row_range(call.rows.count);
-  const auto rstd_of = [&](std::int64_t r) { return r < range.end ? call.rstd[r] : S{0}; };
-  std::int64_t r = range.begin + me.group;
-  Ahead ahead(ahead_memory);
-  ahead.ask(call, r, range.end);
-  S next_inverse = rstd_of(r);
-  for (; r < range.end; r += Shape::rows) {
-    const S inverse = next_inverse;
-    ahead.ask(call, r + Shape::rows, range.end);
-    next_inverse = rstd_of(r + Shape::rows);
-    ahead.wait();
-    S dot{0};
-    for_row_packs<T, Shape>(cols, [&](int p, int) {
-      const auto v = ahead.read(Ahead::x, p), g = ahead.read(Ahead::d_y, p), w = weight.values(p);
+  const BatchThread<T> me(cols);
+  Columns weight = {}, gradients[1] = {};  // of weight
+  if (me.in_row) weight = widen(load_pack<width>(call.weight + me.column));
+  const S share = S{1} / static_cast<S>(cols);
+  walk_rows<Batch, 1>(
+      call, me, [&](std::int64_t r) { return call.rstd[r]; },
+      [&](const Columns& x, const Columns& d_y, S inverse, S* dot) {  // of w d_y with x
 #pragma unroll
-      for (int i = 0; i < width; ++i) {
-        dot = std::fma(w.at[i] * g.at[i], v.at[i], dot);
-        d_weight[p].at[i] = std::fma(g.at[i], v.at[i] * inverse, d_weight[p].at[i]);
-      }
-    });
-    dot = group_sum<Shape::group>(dot, shared);
-    const S along = inverse * inverse * inverse * dot / static_cast<S>(cols);
-    const NormRows::Place at = call.rows.place(r);
-    T* const d_x = call.d_x.at(at.token, at.column);
-    for_row_packs<T, Shape>(cols, [&](int p, int c) {
-      const auto v = ahead.read(Ahead::x, p), g = ahead.read(Ahead::d_y, p), w = weight.values(p);
-      Values<S, width> dx;
+        for (int i = 0; i < width; ++i) {
+          *dot = std::fma(weight.at[i] * d_y.at[i], x.at[i], *dot);
+          gradients[0].at[i] = std::fma(d_y.at[i], x.at[i] * inverse, gradients[0].at[i]);
+        }
+      },
+      [&](const Columns& x, const Columns& d_y, const Columns& d_residual, S inverse, const S* dot) {
+        const S slope = -inverse * inverse * share * *dot;
+        Columns d_x;
 #pragma unroll
-      for (int i = 0; i < width; ++i) dx.at[i] = std::fma(inverse * w.at[i], g.at[i], -along * v.at[i]);
-      if (call.d_residual) {
-        const auto d = ahead.read(Ahead::d_residual, p);
-#pragma unroll
-        for (int i = 0; i < width; ++i) dx.at[i] += d.at[i];
-      }
-      store_pack(d_x + c, narrow<T>(dx));
-    });
-  }
-  store_row_sums<Shape, width>(call.partials + blockIdx.x * static_cast<std::int64_t>(cols), d_weight, cols,
-                               reinterpret_cast<S*>(ahead_memory));
+        for (int i = 0; i < width; ++i) {
+          const S along = std::fma(weight.at[i], d_y.at[i], x.at[i] * slope);
+          d_x.at[i] = std::fma(inverse, along, d_residual.at[i]);
+        }
+        return d_x;
+      });
+  store_row_sums<T>(call.partials + blockIdx.x * static_cast<std::int64_t>(cols), cols, gradients, me);
 }
 
 /// Any width and alignment: a block works on its rows one by one, its thread's columns are added up in memory.
@@ -150,9 +128,9 @@ __global__ void __launch_bounds__(block_threads) rms_backward_any(const Backward
   for (int c = static_cast<int>(threadIdx.x); c < cols; c += block_threads) partial[c] = 0;
   const RowRange range = row_range(call.rows.count);
   for (std::int64_t r = range.begin; r < range.end; ++r) {
-    const NormRows::Place at = call.rows.place(r);
-    const T *const in = call.x.at(at.token, at.column), *const dy = call.d_y.at(at.token, at.column);
-    T* const d_x = call.d_x.at(at.token, at.column);
+    const auto row_of = [&](const Matrix<T>& matrix) { return call.rows.row_of(matrix, r); };
+    const T *const in = row_of(call.x), *const dy = row_of(call.d_y);
+    T* const d_x = row_of(call.d_x);
     S dot{0};
     for (int c = static_cast<int>(threadIdx.x); c < cols; c += block_threads) {
       dot = std::fma(load(call.weight[c]) * load(dy[c]), load(in[c]), dot);
@@ -161,7 +139,7 @@ __global__ void __launch_bounds__(block_threads) rms_backward_any(const Backward
     const S inverse = call.rstd[r], along = inverse * inverse * inverse * dot / static_cast<S>(cols);
     for (int c = static_cast<int>(threadIdx.x); c < cols; c += block_threads) {
       const S g = load(dy[c]), v = load(in[c]);
-      const S incoming = call.d_residual ? load(*call.d_residual.at(at.token, at.column + c)) : S{0};
+      const S incoming = call.d_residual ? load(row_of(call.d_residual)[c]) : S{0};
       partial[c] = std::fma(g, v * inverse, partial[c]);
       store(d_x[c], incoming + std::fma(inverse * load(call.weight[c]), g, -along * v));
     }
@@ -181,7 +159,7 @@ void CudaKernels::do_rms_norm_forward(Stream s, Tensor y, Tensor residual, Tenso
                           weight.ptr<T>(), rstd.ptr<S>(),       NormRows(x, cols), static_cast<S>(eps)};
     const Tensor flat = weight.reshaped({1, cols});
     dispatch_row<T>(cols, rows_are_packed<T>({y, residual, x, delta, flat}, cols), [&]<class Shape>(Shape) {
-      if constexpr (Shape::packs == 0) {
+      if constexpr (std::is_same_v<Shape, AnyRow>) {
         rms_forward_any<<<static_cast<unsigned>(rows), block_threads, 0, streams_[s]>>>(call);
       } else {
         const auto blocks = static_cast<unsigned>((rows + Shape::rows - 1) / Shape::rows);
@@ -207,11 +185,11 @@ void CudaKernels::do_rms_norm_backward(Stream s, Tensor d_x, Tensor d_weight, Te
                            weight.ptr<T>(), rstd.ptr<S>(),         partials,       NormRows(x, cols)};
     const Tensor flat = weight.reshaped({1, cols});
     if (blocks > 0) {
-      dispatch_row<T>(cols, rows_are_packed<T>({d_x, d_residual, d_y, x, flat}, cols), [&]<class Shape>(Shape) {
-        if constexpr (Shape::packs == 0) {
+      dispatch_batch<T>(cols, rows_are_packed<T>({d_x, d_residual, d_y, x, flat}, cols), [&]<class Batch>(Batch) {
+        if constexpr (std::is_same_v<Batch, AnyRow>) {
           rms_backward_any<<<static_cast<unsigned>(blocks), block_threads, 0, streams_[s]>>>(call);
         } else {
-          launch_rows_ahead<T, Shape>(rms_backward<T, Shape>, blocks, streams_[s], call);
+          launch_walk<T, Batch>(rms_backward<T, Batch>, blocks, streams_[s], call);
         }
       });
       check_launch("rms_norm_backward");
