@@ -37,14 +37,17 @@ void Boundaries::bind(const Arena& arena, Device& device, const Topology& topolo
       const Group group = make_group(backward ? "pp-backward" : "pp-forward", std::move(members), rank, world);
       if (group.size() == 1) continue;
       const bool sends = group.rank == 0;
-      Channel& channel = backward ? (sends ? gradients_out_ : gradients_in_) : (sends ? outputs_out_ : inputs_in_);
+      made_.push_back(backward ? (sends ? &Boundaries::gradients_out_ : &Boundaries::gradients_in_)
+                               : (sends ? &Boundaries::outputs_out_ : &Boundaries::inputs_in_));
+      Channel& channel = this->*made_.back();
       channel.communicator = device.make_communicator(group, channel.workspace ? arena[channel.workspace] : Tensor{});
     }
   }
 }
 
 void Boundaries::close() {
-  for (Channel* channel : {&outputs_out_, &inputs_in_, &gradients_out_, &gradients_in_}) channel->communicator.reset();
+  for (Channel Boundaries::*const channel : made_) (this->*channel).communicator.reset();
+  made_.clear();
 }
 
 void Boundaries::start(const Action& action, Stream stream) {

@@ -21,7 +21,7 @@ class Boundaries {
   /// Takes its memory and makes the channels. Collective over `world`.
   void bind(const Arena& arena, Device& device, const Topology& topology, int rank, const MpiComm& world);
 
-  /// Ends the channels, once what is in flight has arrived: before the arena goes.
+  /// Ends the channels, once what is in flight has arrived: before the arena goes. Collective over `world`.
   void close();
 
   /// Starts a send or a receive, after the work issued on `stream` so far.
@@ -50,6 +50,8 @@ class Boundaries {
   ScheduleShape shape_;
   Use inputs_, outputs_, gradients_;
   Channel outputs_out_, inputs_in_, gradients_out_, gradients_in_;
+  /// In the order in which they were made: making and ending one takes both ends, and in another order a ring stands still.
+  std::vector<Channel Boundaries::*> made_;
 };
 
 }  // namespace llmtrain
