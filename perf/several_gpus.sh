@@ -7,7 +7,8 @@
 # usage: perf/several_gpus.sh [BUILD] [OUT]     BUILD: folder with llmtrain (build; made if it is missing); OUT: for the logs and
 #                                               record.md (runs/several_gpus)
 # RANKS=4 DEVICE=cpu tries the script itself on a machine without GPUs, with small models.
-# PARTS="doctor layouts speed" chooses, ONLY='^2 llama3-8b .*zero=3' of the training steps (ranks, model, keys); every run has a time limit and does not stop those after it.
+# PARTS="doctor layouts speed" chooses, ONLY='^2 llama3-8b .*zero=3' of the training steps (ranks, model, keys); every run has a
+# time limit and does not stop those after it.
 set -u
 cd "$(dirname "$0")/.." || exit
 build=${1:-build}
@@ -104,7 +105,8 @@ speed() {
     for count in 1 "$ranks"; do speed_of "$count" llama3.2-1b $small schedule.global_batch=$((4 * count)); done
     return
   fi
-  local qwen="model.seq_len=1024 schedule.micro_batch=8" llama="model.seq_len=8192 schedule.micro_batch=1" count zero keys
+  local qwen="model.seq_len=1024 schedule.micro_batch=8" llama="model.seq_len=8192 schedule.micro_batch=1" count zero
+  local low="precision.gradients=bf16 precision.moments=bf16"
   # shellcheck disable=SC2086
   for count in 1 "$ranks"; do
     speed_of "$count" qwen2.5-1.5b model.seq_len=1024 schedule.micro_batch=16 schedule.global_batch=$((64 * count))
@@ -113,16 +115,16 @@ speed() {
   # shellcheck disable=SC2086
   {
     # one GPU holds these only with bf16 gradients and moments: what the others are measured against
-    speed_of 1 qwen2.5-7b $qwen schedule.global_batch=32 precision.gradients=bf16 precision.moments=bf16
-    speed_of 1 llama3-8b $llama schedule.global_batch=4 precision.gradients=bf16 precision.moments=bf16
+    speed_of 1 qwen2.5-7b $qwen schedule.global_batch=32 $low
+    speed_of 1 llama3-8b $llama schedule.global_batch=4 $low
     for zero in 1 3; do
       speed_of "$ranks" qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks)) parallel.zero=$zero
+      speed_of "$ranks" qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks)) parallel.zero=$zero $low precision.reduce=bf16
       speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=$zero
     done
-    # and in their precisions, with sums in bf16 too
-    for keys in "qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks))" "llama3-8b $llama schedule.global_batch=$((4 * ranks))"; do
-      speed_of "$ranks" $keys parallel.zero=3 precision.gradients=bf16 precision.moments=bf16 precision.reduce=bf16
-    done
+    # twice the tokens for each gathered weight, and fewer gathered
+    speed_of "$ranks" qwen2.5-7b model.seq_len=1024 schedule.micro_batch=16 schedule.global_batch=$((64 * ranks)) parallel.zero=3 \
+      parallel.persistence=7e7 $low precision.reduce=bf16
     for count in 2 4 8; do
       [ "$count" -le "$ranks" ] && speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.tensor=$count \
         parallel.sequence=true
@@ -139,7 +141,7 @@ speed() {
 python3 perf/random_tokens.py "$work/random" --vocab 32000 --tokens 4000000
 python3 perf/random_tokens.py "$work/small" --vocab 257 --tokens 200000 --chain
 cat >"$work/random.yaml" <<YAML
-run: {name: random, device: $device, steps: ${STEPS:-12}, overwrite: true}
+run: {name: random, device: $device, steps: ${STEPS:-7}, overwrite: true}
 model: {preset: llama3.2-1b}
 precision: {compute: bf16}
 optimizer: {lr: 1e-4, warmup_steps: 2}

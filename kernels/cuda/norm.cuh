@@ -234,6 +234,8 @@ class RowsAhead {
   }
   /// Waits for the batch before the one that was asked for last; read() is then of that.
   __device__ __forceinline__ void wait() const { __pipeline_wait_prior(stages - 1); }
+  /// Waits for all: the memory can have other uses then.
+  __device__ __forceinline__ void finish() const { __pipeline_wait_prior(0); }
   __device__ __forceinline__ Values<StatsType<T>, full_width<T>> read(Part part, int r) const {
     return widen_words<T>(*slot(asked_, part, r));
   }
@@ -335,6 +337,7 @@ __device__ __forceinline__ void walk_rows(const Call& call, const BatchThread<T>
       if (me.in_row && first + r < range.end) store_pack(to, narrow<T>(gradient));
     }
   }
+  ahead.finish();
 }
 
 /// partials [count, cols] = the sums over the groups of the block of what each of their threads holds for its columns, in
