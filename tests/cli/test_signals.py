@@ -58,7 +58,7 @@ def before_step_1(name):
 
 def during_evaluation(name):
     """The evaluation after step 2 is long; what is asked for in it happens after the next step."""
-    job = Job(name, *endless(eval_batches=3000))
+    job = Job(name, *endless(eval_batches=10000))
     job.wait_for_step(1)
     time.sleep(0.5)
     os.kill(job.rank(1), signal.SIGUSR1)

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Channels of a pipeline are made and ended by both ends together: proof on paper that no ring stands still at either.
+#include "llmtrain/driver/boundaries.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+using namespace llmtrain;
+
+namespace {
+
+/// A channel as both of its ends know it.
+using ChannelName = std::pair<std::string, std::vector<int>>;
+/// What each rank does, in its order.
+using Sequences = std::vector<std::deque<ChannelName>>;
+
+class Channel final : public Communicator {
+ public:
+  Channel(Device& device, const Group& group, std::deque<ChannelName>& ended)
+      : Communicator(device, group), ended_(ended) {}
+  ~Channel() override { ended_.push_back({group_.name, group_.world_ranks}); }
+
+ private:
+  Event do_submit(std::span<const Op>, Event) override { return {}; }
+  std::deque<ChannelName>& ended_;
+};
+
+/// A device that notes which communicators are made and ended.
+class ChannelDevice final : public Device {
+ public:
+  ChannelDevice(std::deque<ChannelName>& made, std::deque<ChannelName>& ended) : made_(made), ended_(ended) {}
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  bool executes() const override { return false; }
+  std::string describe() const override { return "a device of channels"; }
+  double peak_flops(DType, std::string*) const override { return 0; }
+  Kernels& kernels() override { throw std::logic_error("no kernels"); }
+  Stream make_stream(const std::string&) override { return {this, 0}; }
+  void* allocate(std::int64_t bytes, MemorySpace) override {
+    return memory_.emplace_back(std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes))).get();
+  }
+  void release(void*, MemorySpace) override {}
+  std::unique_ptr<Communicator> make_communicator(const Group& group, Tensor) override {
+    made_.push_back({group.name, group.world_ranks});
+    return std::make_unique<Channel>(*this, group, ended_);
+  }
+
+ private:
+  void do_observe(OpObserver*) override {}
+  Event do_record(Stream) override { return {}; }
+  void do_wait(Stream, Event) override {}
+  void do_synchronize(Stream) override {}
+  void do_upload(Stream, Tensor, const void*) override {}
+  void do_download(Stream, void*, Tensor) override {}
+
+  std::deque<ChannelName>&made_, &ended_;
+  std::vector<std::unique_ptr<std::byte[]>> memory_;
+};
+
+/// Whether all ranks come to the end of their sequences when each step takes both ends of the channel at once.
+bool comes_to_an_end(Sequences sequences) {
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::deque<ChannelName>& mine : sequences) {
+      if (mine.empty()) continue;
+      const ChannelName next = mine.front();
+      const auto is_at_it = [&](int rank) {
+        const std::deque<ChannelName>& other = sequences[static_cast<std::size_t>(rank)];
+        return !other.empty() && other.front() == next;
+      };
+      if (!is_at_it(next.second[0]) || !is_at_it(next.second[1])) continue;
+      for (const int rank : next.second) sequences[static_cast<std::size_t>(rank)].pop_front();
+      moved = true;
+    }
+  }
+  return std::all_of(sequences.begin(), sequences.end(), [](const auto& left) { return left.empty(); });
+}
+
+}  // namespace
+
+TEST_CASE("no pipeline stands still while its channels are made or ended") {
+  for (int stages = 2; stages <= 8; ++stages) {
+    for (const int chunks : {1, 2}) {
+      CAPTURE(stages);
+      CAPTURE(chunks);
+      Sequences made(static_cast<std::size_t>(stages)), ended(made);
+      for (int stage = 0; stage < stages; ++stage) {
+        const auto at = static_cast<std::size_t>(stage);
+        ChannelDevice device(made[at], ended[at]);
+        ParallelConfig parallel;
+        parallel.pipeline = stages;
+        MemoryPlan plan;
+        Boundaries boundaries({1, 1, 1}, {stages, stage, 8, chunks}, 4, 8, DType::fp32, device.kind(), plan);
+        const Arena arena(device, plan);
+        boundaries.bind(arena, device, Topology(parallel, stages), stage, MpiComm{});
+        boundaries.close();
+      }
+      CHECK(made[0].size() == (chunks == 1 ? 2 : 4));  // two directions, of a chain's first stage to one side
+      CHECK(comes_to_an_end(made));
+      CHECK(comes_to_an_end(ended));
+      for (std::size_t rank = 0; rank < made.size(); ++rank) CHECK(ended[rank].size() == made[rank].size());
+    }
+  }
+}
