@@ -105,7 +105,7 @@ speed() {
     for count in 1 "$ranks"; do speed_of "$count" llama3.2-1b $small schedule.global_batch=$((4 * count)); done
     return
   fi
-  local qwen="model.seq_len=1024 schedule.micro_batch=8" llama="model.seq_len=8192 schedule.micro_batch=1" count zero
+  local qwen="model.seq_len=1024 schedule.micro_batch=8" llama="model.seq_len=8192 schedule.micro_batch=1" count zero keys
   local low="precision.gradients=bf16 precision.moments=bf16"
   # shellcheck disable=SC2086
   for count in 1 "$ranks"; do
@@ -114,14 +114,15 @@ speed() {
   done
   # shellcheck disable=SC2086
   {
-    # one GPU holds these only with bf16 gradients and moments: what the others are measured against
-    speed_of 1 qwen2.5-7b $qwen schedule.global_batch=32 $low
+    # One GPU holds these only with bf16 gradients and moments: what the others are measured against. Under ZeRO-1 what moves
+    # once a step weighs less the more micro-batches a step has; under ZeRO-3 weights move with each.
+    speed_of 1 qwen2.5-7b $qwen schedule.global_batch=64 $low
     speed_of 1 llama3-8b $llama schedule.global_batch=4 $low
-    for zero in 1 3; do
-      speed_of "$ranks" qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks)) parallel.zero=$zero
-      speed_of "$ranks" qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks)) parallel.zero=$zero $low precision.reduce=bf16
-      speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=$zero
+    for keys in "" "$low precision.reduce=bf16"; do
+      speed_of "$ranks" qwen2.5-7b $qwen schedule.global_batch=$((64 * ranks)) parallel.zero=1 $keys
+      speed_of "$ranks" qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks)) parallel.zero=3 $keys
     done
+    for zero in 1 3; do speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=$zero; done
     # twice the tokens for each gathered weight, and fewer gathered
     speed_of "$ranks" qwen2.5-7b model.seq_len=1024 schedule.micro_batch=16 schedule.global_batch=$((64 * ranks)) parallel.zero=3 \
       parallel.persistence=7e7 $low precision.reduce=bf16
