@@ -7,9 +7,10 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "support/idle_device.hpp"
 
 using namespace llmtrain;
 
@@ -32,34 +33,16 @@ class Channel final : public Communicator {
 };
 
 /// A device that notes which communicators are made and ended.
-class ChannelDevice final : public Device {
+class ChannelDevice final : public test::IdleDevice {
  public:
   ChannelDevice(std::deque<ChannelName>& made, std::deque<ChannelName>& ended) : made_(made), ended_(ended) {}
-  DeviceKind kind() const override { return DeviceKind::cuda; }
-  bool executes() const override { return false; }
-  std::string describe() const override { return "a device of channels"; }
-  double peak_flops(DType, std::string*) const override { return 0; }
-  Kernels& kernels() override { throw std::logic_error("no kernels"); }
-  Stream make_stream(const std::string&) override { return {this, 0}; }
-  void* allocate(std::int64_t bytes, MemorySpace) override {
-    return memory_.emplace_back(std::make_unique<std::byte[]>(static_cast<std::size_t>(bytes))).get();
-  }
-  void release(void*, MemorySpace) override {}
   std::unique_ptr<Communicator> make_communicator(const Group& group, Tensor) override {
     made_.push_back({group.name, group.world_ranks});
     return std::make_unique<Channel>(*this, group, ended_);
   }
 
  private:
-  void do_observe(OpObserver*) override {}
-  Event do_record(Stream) override { return {}; }
-  void do_wait(Stream, Event) override {}
-  void do_synchronize(Stream) override {}
-  void do_upload(Stream, Tensor, const void*) override {}
-  void do_download(Stream, void*, Tensor) override {}
-
   std::deque<ChannelName>&made_, &ended_;
-  std::vector<std::unique_ptr<std::byte[]>> memory_;
 };
 
 /// Whether all ranks come to the end of their sequences when each step takes both ends of the channel at once.

@@ -2,35 +2,28 @@
 /// Plans predict what arenas allocate; scratch frames close in stack order and name what is live when they are full.
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "llmtrain/backend/communicator.hpp"
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/memory/arena.hpp"
 #include "llmtrain/memory/scratch.hpp"
+#include "support/idle_device.hpp"
 
 using namespace llmtrain;
 
 namespace {
 
 /// Counts what is allocated; refuses beyond `limit`.
-class CountingDevice final : public Device {
+class CountingDevice final : public test::IdleDevice {
  public:
   explicit CountingDevice(std::int64_t limit) : limit_(limit) {}
-  DeviceKind kind() const override { return DeviceKind::cpu; }
-  bool executes() const override { return true; }
-  std::string describe() const override { return "a counting device"; }
-  double peak_flops(DType, std::string*) const override { return 0; }
-  Kernels& kernels() override { std::abort(); }
-  Stream make_stream(const std::string&) override { return {this, 0}; }
   void* allocate(std::int64_t bytes, MemorySpace space) override {
     if (in_use + bytes > limit_) return nullptr;
     in_use += bytes;
-    void* pointer = std::aligned_alloc(256, static_cast<std::size_t>(bytes));
+    void* pointer = IdleDevice::allocate(bytes, space);
     live[pointer] = {bytes, space};
     return pointer;
   }
@@ -38,20 +31,13 @@ class CountingDevice final : public Device {
     CHECK(live.at(pointer).second == space);
     in_use -= live.at(pointer).first;
     live.erase(pointer);
-    std::free(pointer);
+    IdleDevice::release(pointer, space);
   }
-  std::unique_ptr<Communicator> make_communicator(const Group&, Tensor) override { return nullptr; }
 
   std::int64_t in_use = 0;
   std::map<void*, std::pair<std::int64_t, MemorySpace>> live;
 
  private:
-  void do_observe(OpObserver*) override {}
-  Event do_record(Stream) override { return {}; }
-  void do_wait(Stream, Event) override {}
-  void do_synchronize(Stream) override {}
-  void do_upload(Stream, Tensor, const void*) override {}
-  void do_download(Stream, void*, Tensor) override {}
   std::int64_t limit_;
 };
 
