@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2016  # backquotes are for the record
-# What a machine with several GPUs is asked for in one go, in ten minutes: `doctor`, `verify` of layouts over all GPUs through
+# What a machine with several GPUs is asked for in one go, in about ten minutes: `doctor`, `verify` of layouts over all GPUs through
 # NCCL, and training steps of large models on random tokens, on one GPU and on all. Writes one record.
 #
 # usage: perf/several_gpus.sh [BUILD] [OUT]     BUILD: folder with llmtrain (build; made if it is missing); OUT: for the logs and
