@@ -64,6 +64,15 @@ void check_forms(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t ga
   }
 }
 
+/// Whether oneDNN can multiply bf16 here, be it slower than fp32.
+bool dnnl_multiplies_bf16() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 TEST_CASE_TEMPLATE("gemm equals plain loops for all forms, writes, strides and odd sizes", T, float, double) {
@@ -94,6 +103,24 @@ TEST_CASE_TEMPLATE("gemm of bf16 into bf16 and fp32, within one block and over s
                                    {33, 200, 257}, {3, 1030, 40}, {1027, 2, 2050}, {5, 7, 1025}};
   for (const auto& [m, n, k] : sizes)
     for (const std::int64_t gap : {0, 3}) check_forms<Bf16, D>(m, n, k, gap);
+}
+
+TEST_CASE_TEMPLATE("oneDNN's products and our own, whichever the CPU takes", T, Bf16, float) {
+  if (std::is_same_v<T, Bf16> && !dnnl_multiplies_bf16()) return;
+  Random random(7);
+  for (const GemmForm form : forms) {
+    INFO("form ", static_cast<int>(form));
+    for (const auto product : {&gemm_dnnl, &gemm_tiled}) {
+      Case<T> c(random, form, 65, 48, 130, 2);
+      product(form, {65, 48, 130}, c.d.tensor(), c.a.tensor(), c.b.tensor(), Write::overwrite);
+      check_close("product", c.d, c.reference({}), tolerance<T>);
+      Case<T, float> wide(random, form, 65, 48, 130, 2);
+      wide.d.fill(0.5F);
+      const auto expected = wide.reference(wide.d.values());
+      product(form, {65, 48, 130}, wide.d.tensor(), wide.a.tensor(), wide.b.tensor(), Write::accumulate);
+      check_close("sum of products", wide.d, expected, tolerance<float>);
+    }
+  }
 }
 
 TEST_CASE("sums of bf16 products are not rounded on their way") {
