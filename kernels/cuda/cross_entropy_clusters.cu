@@ -122,9 +122,7 @@ template <class T>
 bool runs_in_clusters() {
   static const bool answer = [] {
     const auto kernel = stats_and_gradient_of_row<T>;
-    cudaFuncAttributes attributes{};
-    check_cuda(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
-    if (attributes.ptxVersion < 90) return false;
+    if (!runs_as_sm_90(kernel)) return false;
     const auto set = [&](cudaFuncAttribute attribute, int value) {
       check_cuda(cudaFuncSetAttribute(kernel, attribute, value), "cudaFuncSetAttribute");
     };

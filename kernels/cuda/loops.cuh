@@ -19,6 +19,14 @@ inline constexpr int block_threads = 256;
 inline constexpr int packs_ahead = 4;  ///< that a thread has on their way at a time where it reads many in turn
 inline constexpr unsigned all_lanes = 0xffffffffu;
 
+/// Whether a kernel runs as it was compiled for sm_90 or newer: what it does only there, then happens.
+template <class... Parameters>
+bool runs_as_sm_90(void (*kernel)(Parameters...)) {
+  cudaFuncAttributes attributes{};
+  check_cuda(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+  return attributes.ptxVersion >= 90;
+}
+
 /// Elements of type T in one 16-byte access.
 template <class T>
 inline constexpr int full_width = 16 / static_cast<int>(sizeof(T));
@@ -172,10 +180,9 @@ __device__ __forceinline__ S warp_sum(S value) {
   return value;
 }
 
-/// Waits for the `group` threads around this one alone (threads of a block are grouped in order, at most 15 groups).
-template <int group>
-__device__ __forceinline__ void group_wait() {
-  asm volatile("bar.sync %0, %1;" ::"r"(1 + static_cast<int>(threadIdx.x) / group), "n"(group) : "memory");
+/// Waits for the `threads` threads of a group alone (threads of a block are grouped in order, at most 15 groups).
+__device__ __forceinline__ void group_wait(int group, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "r"(threads) : "memory");
 }
 
 /// Replaces each of the values by its sum over the `group` threads around this one, the same in all of them. Every thread
@@ -187,12 +194,13 @@ __device__ __forceinline__ void group_sums(S (&values)[count], S* shared) {
   if constexpr (group > warp) {
     constexpr int warps = group / warp;
     const int mine = static_cast<int>(threadIdx.x) / warp;
-    group_wait<group>();
+    const auto wait = [] { group_wait(static_cast<int>(threadIdx.x) / group, group); };
+    wait();
     if (threadIdx.x % warp == 0) {
 #pragma unroll
       for (int i = 0; i < count; ++i) shared[mine * count + i] = values[i];
     }
-    group_wait<group>();
+    wait();
     const S* const first = shared + mine / warps * warps * count;
 #pragma unroll
     for (int i = 0; i < count; ++i) {

@@ -271,7 +271,7 @@ __device__ __forceinline__ void batch_sums(S (&values)[count], S* shared, const 
 #pragma unroll
   for (; across > 0; across /= 2) values[0] += __shfl_xor_sync(all_lanes, values[0], across);
   if (lane % copies == 0) shared[static_cast<int>(threadIdx.x) / warp * count + lane / copies] = values[0];
-  asm volatile("bar.sync %0, %1;" ::"r"(1 + me.group), "r"(me.group_threads) : "memory");
+  group_wait(me.group, me.group_threads);
   const int warps = me.group_threads / warp;
   const S* const first = shared + me.group * warps * count;
   S sum{0};

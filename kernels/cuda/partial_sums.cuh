@@ -58,11 +58,7 @@ void add_partial_sums(cudaStream_t stream, std::initializer_list<Tensor> totals,
   dispatch_stored<S>("gradients of a vector", first.dtype, [&]<class G1>(G1) {
     dispatch_stored<S>("gradients of a vector", second.dtype, [&]<class G2>(G2) {
       const auto kernel = partial_sums_kernel<G1, G2, S>;
-      static const bool waits = [&] {  // compiled for sm_90 or newer
-        cudaFuncAttributes attributes{};
-        check_cuda(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
-        return attributes.ptxVersion >= 90;
-      }();
+      static const bool waits = runs_as_sm_90(kernel);
       cudaLaunchAttribute early{};
       early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
       early.val.programmaticStreamSerializationAllowed = 1;

@@ -56,16 +56,18 @@ __global__ void __launch_bounds__(block_threads) rms_forward_any(const Forward<T
   const auto row_of = [&](const Matrix<T>& matrix) { return call.rows.row_of(matrix, blockIdx.x); };
   const int cols = call.rows.cols;
   const T* in = row_of(call.x);
+  const T* const delta = row_of(call.delta);
+  T* const residual = row_of(call.residual);
   S squares{0};
   for (int c = static_cast<int>(threadIdx.x); c < cols; c += block_threads) {
     T value = in[c];
     if (call.delta) {
-      store(value, load(in[c]) + load(row_of(call.delta)[c]));
-      row_of(call.residual)[c] = value;
+      store(value, load(in[c]) + load(delta[c]));
+      residual[c] = value;
     }
     squares = std::fma(load(value), load(value), squares);
   }
-  if (call.delta) in = row_of(call.residual);  // each thread reads what it wrote
+  if (call.delta) in = residual;  // each thread reads what it wrote
   squares = group_sum<block_threads>(squares, shared);
   const S inverse = S{1} / std::sqrt(squares / static_cast<S>(cols) + call.eps);
   if (threadIdx.x == 0) call.rstd[blockIdx.x] = inverse;
@@ -129,7 +131,7 @@ __global__ void __launch_bounds__(block_threads) rms_backward_any(const Backward
   const RowRange range = row_range(call.rows.count);
   for (std::int64_t r = range.begin; r < range.end; ++r) {
     const auto row_of = [&](const Matrix<T>& matrix) { return call.rows.row_of(matrix, r); };
-    const T *const in = row_of(call.x), *const dy = row_of(call.d_y);
+    const T *const in = row_of(call.x), *const dy = row_of(call.d_y), *const d_residual = row_of(call.d_residual);
     T* const d_x = row_of(call.d_x);
     S dot{0};
     for (int c = static_cast<int>(threadIdx.x); c < cols; c += block_threads) {
@@ -139,7 +141,7 @@ __global__ void __launch_bounds__(block_threads) rms_backward_any(const Backward
     const S inverse = call.rstd[r], along = inverse * inverse * inverse * dot / static_cast<S>(cols);
     for (int c = static_cast<int>(threadIdx.x); c < cols; c += block_threads) {
       const S g = load(dy[c]), v = load(in[c]);
-      const S incoming = call.d_residual ? load(row_of(call.d_residual)[c]) : S{0};
+      const S incoming = call.d_residual ? load(d_residual[c]) : S{0};
       partial[c] = std::fma(g, v * inverse, partial[c]);
       store(d_x[c], incoming + std::fma(inverse * load(call.weight[c]), g, -along * v));
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Number formatting by std::to_chars and fmt, which both ignore the locale.
+/// Number formatting by std::to_chars and fmt, which both ignore the locale; lines.
 #include "llmtrain/base/text.hpp"
 
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -84,6 +85,13 @@ std::string duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e15) return "-:--:--";
   const std::int64_t total = std::llround(seconds);
   return fmt::format("{}:{:02}:{:02}", total / 3600, total / 60 % 60, total % 60);
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
 }
 
 }  // namespace llmtrain

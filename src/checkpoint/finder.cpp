@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Which checkpoint to go on from. Rank 0 looks at folders and tells the others; all ranks prove the files.
 #include <algorithm>
-#include <sstream>
+#include <map>
 #include <system_error>
 
 #include <fmt/format.h>
 
 #include "files.hpp"
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/text.hpp"
 #include "llmtrain/checkpoint/folders.hpp"
 #include "llmtrain/checkpoint/loader.hpp"
 #include "shard.hpp"
@@ -20,13 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t max_manifest = std::int64_t{1} << 30;  // bytes; about 10 million tensors
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
 
 /// Runs `produce` on rank 0 and gives its lines to all. Collective.
 template <class Produce>
@@ -67,7 +61,8 @@ void check_deck(const fs::path& folder, const StoredDeck& deck, std::vector<std:
 std::vector<std::string> check_files(const MpiComm& comm, const Checkpoint& checkpoint, Files files, Damage damage) {
   std::string mine;
   const auto& [folder, manifest, proven] = checkpoint;
-  auto pieces = pieces_by_shard(manifest);
+  std::map<std::string_view, std::vector<const StoredPiece*>> pieces;
+  if (proven) pieces = pieces_by_shard(manifest);
   const auto ranks = static_cast<std::size_t>(team::size(comm));
   for (auto i = static_cast<std::size_t>(team::rank(comm)); i < manifest.files.size(); i += ranks) {
     const ManifestFile& file = manifest.files[i];
@@ -83,11 +78,7 @@ std::vector<std::string> check_files(const MpiComm& comm, const Checkpoint& chec
     }
     for (const std::string& line : found) mine += line + "\n";
   }
-  std::vector<std::string> problems;
-  for (const std::string& text : team::all_gather(comm, mine)) {
-    std::ranges::move(lines_of(text), std::back_inserter(problems));
-  }
-  return problems;
+  return team::all_lines(comm, mine);
 }
 
 /// Files that the manifest does not list. Rank 0.

@@ -97,11 +97,7 @@ void prove_files(const MpiComm& comm, const Checkpoint& checkpoint, TransfersByS
       }
     }
   });
-  std::vector<std::string> problems;
-  for (const std::string& text : team::all_gather(comm, mine)) {
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) problems.push_back(line);
-  }
+  const std::vector<std::string> problems = team::all_lines(comm, mine);
   team::agree(comm, [&] {
     if (!problems.empty()) refuse_damaged(checkpoint.folder, problems);
   });

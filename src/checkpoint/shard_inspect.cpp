@@ -7,11 +7,11 @@
 #include <array>
 #include <cerrno>
 #include <fstream>
-#include <sstream>
 
 #include <fmt/format.h>
 
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/text.hpp"
 #include "shard.hpp"
 
 namespace llmtrain {
@@ -74,9 +74,7 @@ std::vector<std::string> damaged_tensors(const std::filesystem::path& step_folde
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  std::vector<std::string> lines = lines_of(text);
   if (!WIFEXITED(status)) lines.push_back(fmt::format("HDF5 cannot read the headers of {}", shard));
   return lines;
 }

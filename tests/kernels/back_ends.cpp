@@ -28,7 +28,7 @@ constexpr double eps = 1e-5;
 TEST_CASE_TEMPLATE("norms of model widths", T, Bf16, float) {
   Random random(1);
   using S = StatsOf<T>;
-  for (const std::int64_t cols : {64, 256, 768, 1600, 2048, 3584, 8192}) {
+  for (const std::int64_t cols : {64, 256, 768, 1600, 2048, 3584, 4096, 8192}) {
     // as many rows as let the blocks of a gradient's kernel go round more than once
     const std::int64_t rows = std::max<std::int64_t>(301, (1 << 21) / cols), gap = cols == 768 ? 16 : 0;
     INFO("cols ", cols);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Numbers as text for people and for files; nothing here depends on the process's locale.
+/// Numbers as text for people and for files, and text by lines; nothing here depends on the process's locale.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace llmtrain {
 
@@ -24,5 +25,8 @@ std::string grouped(std::int64_t value);
 
 /// H:MM:SS, rounded to seconds: "0:01:23", "125:00:00"; "-:--:--" for a negative or non-finite time.
 std::string duration(double seconds);
+
+/// The lines of a text, without their ends; the last one may lack its end.
+std::vector<std::string> lines_of(const std::string& text);
 
 }  // namespace llmtrain
