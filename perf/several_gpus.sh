@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2016  # backquotes are for the record
-# What a machine with several GPUs is asked for in one go, in about ten minutes: `doctor`, `verify` of layouts over all GPUs through
-# NCCL, and training steps of large models on random tokens, on one GPU and on all. Writes one record.
+# What a machine with several GPUs is asked for in one go, in less than ten minutes: `doctor`, `verify` of layouts over all GPUs
+# through NCCL, and training steps of large models on random tokens, on each GPU alone and on all. Writes one record.
 #
 # usage: perf/several_gpus.sh [BUILD] [OUT]     BUILD: folder with llmtrain (build; made if it is missing); OUT: for the logs and
 #                                               record.md (runs/several_gpus)
 # RANKS=4 DEVICE=cpu tries the script itself on a machine without GPUs, with small models.
-# PARTS="doctor layouts speed" chooses, ONLY='^2 llama3-8b .*zero=3' of the training steps (ranks, model, keys); every run has a
-# time limit and does not stop those after it.
+# PARTS="doctor layouts speed" chooses, ONLY='^2 llama3-8b .*zero=3' of the training steps (ranks, model, keys; one rank is on
+# each GPU); every run has a time limit and does not stop those after it.
 set -u
 cd "$(dirname "$0")/.." || exit
 build=${1:-build}
@@ -78,18 +78,42 @@ layouts() {
   fi
 }
 
-# speed_of RANKS MODEL KEY=VALUE...: a row with tokens/s per rank, model FLOP/s utilisation, exposed communication, memory and
-# where time went
-speed_of() {
-  local count=$1 model=$2 name
+# run_speed NAME RANKS MODEL KEY=VALUE...: training steps, their metrics in WORK/NAME
+run_speed() {
+  local name=$1 count=$2 model=$3
+  shift 3
+  on "$count" "$name" 75 "$work/random.yaml" model.preset="$model" "run.dir=$work/$name" "$@" && : >"$work/$name/whole"
+}
+
+# row_of NAME RANKS MODEL COLUMN: tokens/s per rank, model FLOP/s utilisation, exposed communication and where time went
+row_of() {
+  local name=$1 count=$2
   shift 2
-  [[ "$count $model $*" =~ $only ]] || return
-  name=speed.$count.$(echo "$model $*" | tr ' =/' '---')
-  if ! on "$count" "$name" 75 "$work/random.yaml" model.preset="$model" "run.dir=$work/$name" "$@"; then
-    printf '| %s | %s | `%s` | failed: %s | | | | |\n' "$count" "$model" "$*" "$(grep -m 1 error "$out/$name.log")" >>"$record"
-    return
+  if [ -f "$work/$name/whole" ]; then
+    python3 perf/steps.py "$work/$name/metrics.jsonl" --ranks "$count" --exposed "$count" "$@" >>"$record"
+  else
+    printf '| %s | %s | %s | failed: %s | | | | |\n' "$count" "$@" "$(grep -m 1 error "$out/$name.log")" >>"$record"
   fi
-  python3 perf/steps.py "$work/$name/metrics.jsonl" --ranks "$count" --exposed "$count" "$model" "\`$*\`" >>"$record"
+}
+
+# speed_of MODEL KEY=VALUE...: on all ranks
+speed_of() {
+  [[ "$ranks $*" =~ $only ]] || return
+  local name
+  name=speed.$ranks.$(echo "$*" | tr ' =/' '---')
+  run_speed "$name" "$ranks" "$@"
+  row_of "$name" "$ranks" "$1" "\`${*:2}\`"
+}
+
+# speed_of_each MODEL KEY=VALUE...: on one rank of each GPU, all at once: GPUs of one machine differ, and the slowest sets
+# the pace of a layout
+speed_of_each() {
+  [[ "1 $*" =~ $only ]] || return
+  local name gpu
+  name=speed.1.$(echo "$*" | tr ' =/' '---')
+  for ((gpu = 0; gpu < ranks; gpu++)); do CUDA_VISIBLE_DEVICES=$gpu run_speed "$name.$gpu" 1 "$@" & done
+  wait
+  for ((gpu = 0; gpu < ranks; gpu++)); do row_of "$name.$gpu" 1 "$1" "GPU $gpu, \`${*:2}\`"; done
 }
 
 speed() {
@@ -102,39 +126,37 @@ speed() {
   if [ "$device" = cpu ]; then
     local small="model.layers=2 model.hidden=64 model.heads=4 model.kv_heads=2 model.head_dim=16 model.ffn=128 model.seq_len=128 schedule.micro_batch=2"
     # shellcheck disable=SC2086
-    for count in 1 "$ranks"; do speed_of "$count" llama3.2-1b $small schedule.global_batch=$((4 * count)); done
+    {
+      speed_of_each llama3.2-1b $small schedule.global_batch=4
+      speed_of llama3.2-1b $small schedule.global_batch=$((4 * ranks))
+    }
     return
   fi
-  local qwen="model.seq_len=1024 schedule.micro_batch=8" llama="model.seq_len=8192 schedule.micro_batch=1" count zero keys
+  local qwen="model.seq_len=1024 schedule.micro_batch=8" llama="model.seq_len=8192 schedule.micro_batch=1" zero ways
   local low="precision.gradients=bf16 precision.moments=bf16"
-  # shellcheck disable=SC2086
-  for count in 1 "$ranks"; do
-    speed_of "$count" qwen2.5-1.5b model.seq_len=1024 schedule.micro_batch=16 schedule.global_batch=$((64 * count))
-    speed_of "$count" llama3.2-1b model.seq_len=8192 schedule.micro_batch=2 schedule.global_batch=$((8 * count))
-  done
   # shellcheck disable=SC2086
   {
     # One GPU holds these only with bf16 gradients and moments: what the others are measured against. Under ZeRO-1 what moves
     # once a step weighs less the more micro-batches a step has; under ZeRO-3 weights move with each.
-    speed_of 1 qwen2.5-7b $qwen schedule.global_batch=64 $low
-    speed_of 1 llama3-8b $llama schedule.global_batch=4 $low
-    for keys in "" "$low precision.reduce=bf16"; do
-      speed_of "$ranks" qwen2.5-7b $qwen schedule.global_batch=$((64 * ranks)) parallel.zero=1 $keys
-      speed_of "$ranks" qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks)) parallel.zero=3 $keys
-    done
-    for zero in 1 3; do speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=$zero; done
+    speed_of_each qwen2.5-7b $qwen schedule.global_batch=64 $low
+    speed_of_each llama3-8b $llama schedule.global_batch=4 $low
+    speed_of qwen2.5-7b $qwen schedule.global_batch=$((64 * ranks)) parallel.zero=1
+    speed_of qwen2.5-7b $qwen schedule.global_batch=$((64 * ranks)) parallel.zero=1 $low precision.reduce=bf16
+    speed_of qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks)) parallel.zero=3
+    speed_of qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks)) parallel.zero=3 $low precision.reduce=bf16
     # twice the tokens for each gathered weight, and fewer gathered
-    speed_of "$ranks" qwen2.5-7b model.seq_len=1024 schedule.micro_batch=16 schedule.global_batch=$((64 * ranks)) parallel.zero=3 \
+    speed_of qwen2.5-7b model.seq_len=1024 schedule.micro_batch=16 schedule.global_batch=$((64 * ranks)) parallel.zero=3 \
       parallel.persistence=7e7 $low precision.reduce=bf16
-    for count in 2 4 8; do
-      [ "$count" -le "$ranks" ] && speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.tensor=$count \
+    for zero in 1 3; do speed_of llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=$zero; done
+    for ways in 2 4 8; do
+      [ "$ways" -le "$ranks" ] && speed_of llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.tensor=$ways \
         parallel.sequence=true
     done
-    for count in 2 4; do
-      [ "$count" -le "$ranks" ] && speed_of "$ranks" llama3-8b $llama schedule.global_batch=$((8 * ranks / count)) \
-        parallel.pipeline=$count schedule.kind=interleaved schedule.chunks=2
+    for ways in 2 4; do
+      [ "$ways" -le "$ranks" ] && speed_of llama3-8b $llama schedule.global_batch=$((8 * ranks / ways)) \
+        parallel.pipeline=$ways schedule.kind=interleaved schedule.chunks=2
     done
-    speed_of "$ranks" llama2-13b model.seq_len=4096 schedule.micro_batch=1 schedule.global_batch=$((4 * ranks)) parallel.zero=3 \
+    speed_of llama2-13b model.seq_len=4096 schedule.micro_batch=1 schedule.global_batch=$((4 * ranks)) parallel.zero=3 \
       schedule.recompute=selective
   }
 }
@@ -142,7 +164,7 @@ speed() {
 python3 perf/random_tokens.py "$work/random" --vocab 32000 --tokens 4000000
 python3 perf/random_tokens.py "$work/small" --vocab 257 --tokens 200000 --chain
 cat >"$work/random.yaml" <<YAML
-run: {name: random, device: $device, steps: ${STEPS:-7}, overwrite: true}
+run: {name: random, device: $device, steps: ${STEPS:-6}, overwrite: true}
 model: {preset: llama3.2-1b}
 precision: {compute: bf16}
 optimizer: {lr: 1e-4, warmup_steps: 2}

@@ -53,6 +53,35 @@ void CpuKernels::do_scale_add(Stream, Tensor y, Tensor x, double alpha) {
   });
 }
 
+void CpuKernels::do_sum_parts(Stream, Tensor out, std::span<const Tensor> parts, Write write) {
+  dispatch("sum_parts", out.dtype, [&]<class Y>(Y) {
+    dispatch_stored<StatsType<Y>>("parts of sum_parts", parts[0].dtype, [&]<class X>(X) {
+      for_blocks({out.flat()}, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
+        constexpr std::int64_t tile = 1024;  // of sums: stays in the first-level cache
+        StatsType<Y> total[tile];
+        for (std::int64_t at = begin; at < end; at += tile) {
+          const std::int64_t count = std::min(tile, end - at);
+          const X* const first = parts[0].ptr<X>() + at;
+#pragma omp simd
+          for (std::int64_t i = 0; i < count; ++i) total[i] = load(first[i]);
+          for (const Tensor& part : parts.subspan(1)) {
+            const X* const term = part.ptr<X>() + at;
+#pragma omp simd
+            for (std::int64_t i = 0; i < count; ++i) total[i] += load(term[i]);
+          }
+          Y* const sum = out.ptr<Y>() + at;
+          if (write == Write::accumulate) {
+#pragma omp simd
+            for (std::int64_t i = 0; i < count; ++i) total[i] += load(sum[i]);
+          }
+#pragma omp simd
+          for (std::int64_t i = 0; i < count; ++i) store(sum[i], total[i]);
+        }
+      });
+    });
+  });
+}
+
 void CpuKernels::do_convert(Stream, Tensor destination, Tensor source) {
   dispatch("convert", destination.dtype, [&]<class To>(To) {
     dispatch("convert", source.dtype, [&]<class From>(From) {

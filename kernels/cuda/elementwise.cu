@@ -41,6 +41,39 @@ struct ScaleAdd {
   };
 };
 
+template <class Y, class X>
+struct SumParts {
+  template <int width>
+  struct Body {
+    Y* out;
+    const X* parts[sum_parts_at_once];
+    int count;
+    bool accumulate;
+    __device__ void operator()(std::int64_t, std::int64_t c) const {
+      Values<StatsType<Y>, width> sum{};
+#pragma unroll 4
+      for (int part = 0; part < count; ++part) {
+        const auto term = widen(load_pack<width>(parts[part] + c));
+#pragma unroll
+        for (int i = 0; i < width; ++i) sum.at[i] += static_cast<StatsType<Y>>(term.at[i]);
+      }
+      if (accumulate) {
+        const auto before = widen(load_pack<width>(out + c));
+#pragma unroll
+        for (int i = 0; i < width; ++i) sum.at[i] += before.at[i];
+      }
+      store_pack(out + c, narrow<Y>(sum));
+    }
+  };
+
+  template <int width>
+  static void launch(cudaStream_t stream, const Tensor& out, std::span<const Tensor> parts, Write write) {
+    Body<width> body{out.ptr<Y>(), {}, static_cast<int>(parts.size()), write == Write::accumulate};
+    std::ranges::transform(parts, body.parts, [](const Tensor& part) { return part.ptr<X>(); });
+    launch_packs<width>(stream, "sum_parts", 1, out.numel(), body);
+  }
+};
+
 template <class To, class From>
 struct Convert {
   template <int width>
@@ -99,6 +132,18 @@ void CudaKernels::do_scale_add(Stream s, Tensor y, Tensor x, double alpha) {
       constexpr int full = std::max(full_width<Y>, full_width<X>);
       for_elements<ScaleAdd<Y, X>::template Body, full>(streams_[s], "scale_add", {y, x}, Matrix<Y>(y), Matrix<X>(x),
                                                         static_cast<StatsType<Y>>(alpha));
+    });
+  });
+}
+
+void CudaKernels::do_sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Write write) {
+  dispatch("sum_parts", out.dtype, [&]<class Y>(Y) {
+    dispatch_stored<StatsType<Y>>("parts of sum_parts", parts[0].dtype, [&]<class X>(X) {
+      constexpr int full = std::max(full_width<Y>, full_width<X>);
+      const auto packed = [](const Tensor& t) { return is_packed({t.reshaped({1, t.numel()})}, full); };
+      const bool all = packed(out) && std::ranges::all_of(parts, packed);
+      const auto launch = all ? SumParts<Y, X>::template launch<full> : SumParts<Y, X>::template launch<1>;
+      launch(streams_[s], out, parts, write);
     });
   });
 }

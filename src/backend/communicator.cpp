@@ -12,6 +12,8 @@ const char* name_of(Communicator::OpKind kind) {
     case Communicator::OpKind::reduce_scatter: return "reduce_scatter";
     case Communicator::OpKind::all_gather: return "all_gather";
     case Communicator::OpKind::broadcast: return "broadcast";
+    case Communicator::OpKind::shift: return "shift";
+    case Communicator::OpKind::copy: return "copy";
     case Communicator::OpKind::send: return "send";
     case Communicator::OpKind::receive: return "receive";
   }
@@ -38,6 +40,18 @@ void Communicator::Batch::all_gather(Tensor destination, Tensor source) {
 void Communicator::Batch::broadcast(Tensor tensor, int root) {
   LLMTRAIN_CHECK(tensor.is_dense() && root >= 0 && root < communicator_.size());
   ops_.push_back({OpKind::broadcast, tensor, tensor, root, ReduceOp::sum});
+}
+
+void Communicator::Batch::shift(Tensor destination, Tensor source, int distance) {
+  LLMTRAIN_CHECK(destination.is_dense() && source.is_dense() && destination.dtype == source.dtype);
+  LLMTRAIN_CHECK(destination.numel() == source.numel() && distance >= 1 && distance < communicator_.size());
+  ops_.push_back({OpKind::shift, destination, source, distance, ReduceOp::sum});
+}
+
+void Communicator::Batch::copy(Tensor destination, Tensor source) {
+  LLMTRAIN_CHECK(destination.is_dense() && source.is_dense() && destination.dtype == source.dtype);
+  LLMTRAIN_CHECK(destination.numel() == source.numel());
+  ops_.push_back({OpKind::copy, destination, source, 0, ReduceOp::sum});
 }
 
 void Communicator::Batch::send(Tensor tensor, int peer) {

@@ -12,8 +12,8 @@
 
 namespace llmtrain {
 
-void Kernels::note(const char* name, Stream s, std::initializer_list<Tensor> writes,
-                   std::initializer_list<Tensor> reads, double flops, const char* form) {
+void Kernels::note(const char* name, Stream s, std::span<const Tensor> writes, std::span<const Tensor> reads,
+                   double flops, const char* form) {
   if (observer_ == nullptr) return;
   std::array<Tensor, 24> tensors;  // absent optional tensors are left out
   LLMTRAIN_CHECK(writes.size() + reads.size() <= tensors.size());

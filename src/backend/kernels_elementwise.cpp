@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The public side of the elementwise, random and optimizer operations; see kernels.cpp.
+#include <algorithm>
+#include <vector>
+
 #include "llmtrain/backend/kernels.hpp"
 #include "llmtrain/backend/observer.hpp"
 #include "operation_check.hpp"
@@ -22,6 +25,24 @@ void Kernels::scale_add(Stream s, Tensor y, Tensor x, double alpha) {
       "y must have x's shape and stats dtype, and be floating");
   note("scale_add", s, {y}, {x, y});
   do_scale_add(s, y, x, alpha);
+}
+
+void Kernels::sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Write write) {
+  LLMTRAIN_CHECK(!parts.empty());
+  for (const Tensor& part : parts) {
+    const OperationCheck check("sum_parts", {{"out", out}, {"part", part}});
+    check.that(out && part && is_floating(out) && out.is_dense() && part.is_dense() && part.numel() == out.numel() &&
+                   part.dtype == parts[0].dtype && stats_dtype(part.dtype) == stats_dtype(out.dtype),
+               "out and all parts must be floating, dense, of one size and stats dtype, the parts of one dtype");
+  }
+  for (; !parts.empty(); write = Write::accumulate) {
+    const std::span<const Tensor> now = parts.first(std::min(parts.size(), sum_parts_at_once));
+    std::vector<Tensor> reads(now.begin(), now.end());
+    if (write == Write::accumulate) reads.push_back(out);
+    note("sum_parts", s, std::span(&out, 1), reads);
+    do_sum_parts(s, out, now, write);
+    parts = parts.subspan(now.size());
+  }
 }
 
 void Kernels::convert(Stream s, Tensor destination, Tensor source) {

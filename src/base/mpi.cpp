@@ -201,6 +201,15 @@ std::vector<std::string> MpiComm::all_gather(const std::string& text) const {
   return texts;
 }
 
+void MpiComm::all_gather(std::span<std::byte> all, std::span<const std::byte> own) const {
+  LLMTRAIN_CHECK(all.size() == own.size() * static_cast<std::size_t>(size()));
+  MPI_Request request = MPI_REQUEST_NULL;
+  const auto count = static_cast<int>(own.size());
+  check_mpi(MPI_Iallgather(own.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, impl().comm, &request),
+            "MPI_Iallgather");
+  wait_for(request);
+}
+
 void MpiComm::abort(int code) const {
   MPI_Abort(impl().comm, code);
   std::_Exit(code);

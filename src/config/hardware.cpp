@@ -64,6 +64,11 @@ constexpr std::array numbers{
     Number{"across.bandwidth", [](Hardware& h) -> double& { return h.across.bandwidth; }, ""},
     Number{"overlap", [](Hardware& h) -> double& { return h.overlap; },
            "share of a collective's time that computation beside it does not feel, 0 to 1"},
+    Number{"copies.latency", [](Hardware& h) -> double& { return h.copies.latency; },
+           "seconds a batch that copy engines move within a node"},
+    Number{"copies.bandwidth", [](Hardware& h) -> double& { return h.copies.bandwidth; },
+           "byte/s that they send for a rank; 0: there are none"},
+    Number{"copies.overlap", [](Hardware& h) -> double& { return h.copies.overlap; }, "as overlap, of their time"},
 };
 
 constexpr std::string_view hopper =
@@ -73,7 +78,7 @@ constexpr std::string_view hopper =
     "efficiency: {default: 0.8, rms_norm_forward: 0.62, rms_norm_backward: 0.57, layer_norm_forward: 0.63, "
     "layer_norm_backward: 0.59, swiglu_forward: 0.82, swiglu_backward: 0.9, gelu_forward: 0.53, gelu_backward: 0.62, "
     "cross_entropy_stats: 0.48, cross_entropy_with_gradient: 0.75}, inside: {latency: 6e-6, bandwidth: 363e9}, across: "
-    "{latency: 12e-6, bandwidth: 48e9}, overlap: 0.45";
+    "{latency: 12e-6, bandwidth: 48e9}, overlap: 0.45, copies: {latency: 5e-6, bandwidth: 350e9, overlap: 0.93}";
 
 struct BuiltIn {
   std::string_view name, source;
@@ -84,7 +89,7 @@ struct BuiltIn {
 constexpr std::array built_in{
     BuiltIn{"h200",
             "kernels measured on one H200 (perf/records), data sheet peak; all-reduce of eight H200 without NVLS 363 "
-            "GB/s (ml-engineering, network); 400 Gb/s a GPU between nodes; overlap measured on two",
+            "GB/s (ml-engineering, network); 400 Gb/s a GPU between nodes; overlap and copies measured on two",
             "memory: 150.7e9, reserved: 2.2e9, bandwidth: 4.8e12, ", hopper},
     BuiltIn{"h100-80g", "the constants of h200 with the H100's memory and bandwidth; not measured",
             "memory: 85.5e9, reserved: 2.2e9, bandwidth: 3.35e12, ", hopper},

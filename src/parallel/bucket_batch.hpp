@@ -17,6 +17,9 @@ class BucketBatch {
   void reduce_scatter(Tensor destination, Tensor source) {
     make_room(source.numel()).reduce_scatter(destination, source);
   }
+  void shift(Tensor destination, Tensor source, int distance) {
+    make_room(source.numel()).shift(destination, source, distance);
+  }
   void all_gather(Tensor destination, Tensor source) { make_room(destination.numel()).all_gather(destination, source); }
   void all_reduce(Tensor flat) {
     for (std::int64_t begin = 0, count = 0; begin < flat.numel(); begin += count) {

@@ -26,11 +26,7 @@ GradStore::GradStore(const StoreShape& shape, LeaseSequence opens, MemoryPlan& p
   }
   // A lease's buffer is written while that of the lease before it is on its way.
   std::vector<BufferUse> uses;
-  for (int use = 0; use < opened; ++use) {
-    const auto in_buffer = [&](int storage) { return is_buffered(use, storage); };
-    uses.push_back({lease_buffer_bytes(shape, opens_[static_cast<std::size_t>(use)], shape.types.reduce, in_buffer),
-                    use, use + 1});
-  }
+  for (int use = 0; use < opened; ++use) uses.push_back({buffer_bytes(use) + contribution_bytes(use), use, use + 1});
   ring_plan_ = plan_ring(uses);
   if (ring_plan_.bytes > 0) {
     ring_slot_ = plan.request(Segment::comm, "gradients to reduce", DType::uint8, {ring_plan_.bytes});
@@ -67,6 +63,38 @@ Tensor GradStore::buffer(int use, std::size_t storage_of_lease) const {
   const auto at = static_cast<std::size_t>(use);
   return in_lease_buffer(shape_, ring_, ring_plan_.offsets[at], opens_[at], storage_of_lease, shape_.types.reduce,
                          [&](int storage) { return is_buffered(use, storage); });
+}
+
+std::int64_t GradStore::buffer_bytes(int use) const {
+  return lease_buffer_bytes(shape_, opens_[static_cast<std::size_t>(use)], shape_.types.reduce,
+                            [&](int storage) { return is_buffered(use, storage); });
+}
+
+std::int64_t GradStore::contribution_bytes(int use, std::size_t count) const {
+  const std::span storages(shape_.storages_of(opens_[static_cast<std::size_t>(use)]));
+  std::int64_t elements = 0;
+  for (const int storage : storages.first(std::min(count, storages.size()))) {
+    if (shape_.exchanges(storage)) elements += shape_.layout(storage).padded - shape_.layout(storage).chunk;
+  }
+  return elements * size_of(shape_.types.reduce);
+}
+
+std::vector<Tensor> GradStore::contributions(int use, std::size_t storage_of_lease) const {
+  const auto at = static_cast<std::size_t>(use);
+  const int storage = shape_.storages_of(opens_[at])[storage_of_lease];
+  const std::int64_t elements = shape_.layout(storage).chunk;
+  std::byte* next = static_cast<std::byte*>(ring_.data) + ring_plan_.offsets[at] + buffer_bytes(use) +
+                    contribution_bytes(use, storage_of_lease);
+  std::vector<Tensor> all;
+  for (int rank = 0; rank < shape_.place.shards; ++rank) {
+    if (rank == shape_.place.chunk.shard) {
+      all.push_back(shape_.own_chunk(storage, buffer(use, storage_of_lease)));
+      continue;
+    }
+    all.push_back(Tensor::dense(next, shape_.types.reduce, {elements}));
+    next += all.back().bytes();
+  }
+  return all;
 }
 
 Tensor GradStore::lent(int use, std::size_t storage_of_lease) const {
@@ -132,9 +160,20 @@ void GradStore::reduce_whole(int lease, Event ready) {
     if (!is_last(use_, storage)) continue;
     const Tensor copy = is_buffered(use_, storage) ? buffer(use_, i) : Tensor{};
     batch.all_reduce(copy ? copy : flat(storage));
-    if (copy) flights.push_back({use_, storage, copy, Write::overwrite});
+    if (copy) flights.push_back({use_, storage, {copy}, Write::overwrite});
   }
   depart(std::move(flights), batch.submit());
+}
+
+void GradStore::exchange(BucketBatch& batch, std::size_t storage_of_lease,
+                         const std::vector<Tensor>& contributions) const {
+  const int storage = shape_.storages_of(opens_[static_cast<std::size_t>(use_)])[storage_of_lease];
+  const int shards = shape_.place.shards, shard = shape_.place.chunk.shard;
+  for (int distance = 1; distance < shards; ++distance) {
+    const int to = (shard + distance) % shards, from = (shard - distance + shards) % shards;
+    batch.shift(contributions[static_cast<std::size_t>(from)],
+                shape_.chunk(storage, buffer(use_, storage_of_lease), to), distance);
+  }
 }
 
 void GradStore::reduce_chunks(int lease, Event ready) {
@@ -146,14 +185,21 @@ void GradStore::reduce_chunks(int lease, Event ready) {
     const int storage = storages[i];
     const bool whole = shape_.keeps_whole_gradient(storage), last = is_last(use_, storage);
     if (whole && !last) continue;
-    const auto touched = touched_[static_cast<std::size_t>(storage)];
+    const bool touched = touched_[static_cast<std::size_t>(storage)];
     const Write write = whole || !touched ? Write::overwrite : Write::accumulate;
+    touched_[static_cast<std::size_t>(storage)] = true;
+    if (shape_.exchanges(storage)) {
+      flights.push_back({use_, storage, contributions(use_, i), write});
+      exchange(batch, i, flights.back().received);
+      continue;
+    }
     const bool straight = write == Write::overwrite && shape_.types.reduce == shape_.types.gradients;
     const Tensor source = is_buffered(use_, storage) ? buffer(use_, i) : flat(storage);
-    const Tensor received = straight ? Tensor{} : shape_.own_chunk(storage, source);
-    batch.reduce_scatter(straight ? own_chunk(storage) : received, source);
-    if (is_buffered(use_, storage)) flights.push_back({use_, storage, received, write});
-    touched_[static_cast<std::size_t>(storage)] = true;
+    const Tensor sum = straight ? own_chunk(storage) : shape_.own_chunk(storage, source);
+    batch.reduce_scatter(sum, source);
+    if (is_buffered(use_, storage)) {
+      flights.push_back({use_, storage, straight ? std::vector<Tensor>{} : std::vector{sum}, write});
+    }
     if (straight && last) complete.push_back(storage);
   }
   depart(std::move(flights), batch.submit());
@@ -184,14 +230,12 @@ void GradStore::settle(int use, Stream stream) {
     std::vector<int> complete;
     for (; !flights_.empty() && flights_.front().use == landed; flights_.pop_front()) {
       const Flight& flight = flights_.front();
-      if (!flight.received) continue;
+      if (flight.received.empty()) continue;
       const Tensor sum = updated(flight.storage);
-      const OwnLease own(stream, shape_.lease_name(opens_[static_cast<std::size_t>(landed)]), {sum, flight.received});
-      if (flight.write == Write::overwrite) {
-        kernels.convert(stream, sum, flight.received);
-      } else {
-        kernels.scale_add(stream, sum, flight.received, 1);
-      }
+      std::vector<Tensor> used = flight.received;
+      used.push_back(sum);
+      const OwnLease own(stream, shape_.lease_name(opens_[static_cast<std::size_t>(landed)]), std::move(used));
+      kernels.sum_parts(stream, sum, flight.received, flight.write);
       if (is_last(landed, flight.storage)) complete.push_back(flight.storage);
     }
     if (!complete.empty()) sum_over_replicas(complete, stream.record());

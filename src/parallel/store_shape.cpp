@@ -26,9 +26,9 @@ bool StoreShape::keeps_whole_weights(int storage) const {
   return zero < 3 || layout(storage).numel() <= policy.persistence;
 }
 
-Tensor StoreShape::own_chunk(int storage, Tensor flat) const {
-  const std::int64_t chunk = layout(storage).chunk;
-  return flat.flat(chunk * place.chunk.shard, chunk);
+Tensor StoreShape::chunk(int storage, Tensor flat, int rank) const {
+  const std::int64_t elements = layout(storage).chunk;
+  return flat.flat(elements * rank, elements);
 }
 
 std::int64_t StoreShape::updated_begin(int storage) const {

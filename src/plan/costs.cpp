@@ -37,6 +37,12 @@ double attention_seconds(const AttentionModel& model, const OpNote& note) {
          (1 + model.half / attention_sequence(note) + model.head / head_dim);
 }
 
+/// Whether it is moved by copy engines where there are such.
+bool is_copied(const CollectiveNote& note) {
+  const std::string_view name = note.name;
+  return name == "shift" || name == "copy" || (name == "all_gather" && note.source.bytes() >= copied_part_bytes);
+}
+
 }  // namespace
 
 GroupPlacement place_group(std::span<const int> world_ranks, int ranks_a_node) {
@@ -48,7 +54,10 @@ GroupPlacement place_group(std::span<const int> world_ranks, int ranks_a_node) {
 }
 
 double sent_bytes(std::string_view collective, double bytes, int size) {
-  if (collective == "send" || collective == "receive" || collective == "broadcast") return bytes;
+  if (collective == "copy") return 0;
+  for (const char* whole : {"send", "receive", "broadcast", "shift"}) {
+    if (collective == whole) return bytes;
+  }
   return bytes * (size - 1) / size * (collective == "all_reduce" ? 2 : 1);
 }
 
@@ -88,22 +97,27 @@ double operation_seconds(const Hardware& hardware, const OpNote& note) {
   return seconds + hardware.launch;
 }
 
-double batch_seconds(const Hardware& hardware, const GroupPlacement& placement,
-                     std::span<const CollectiveNote> collectives) {
-  if (placement.size == 1) return 0;
+BatchSeconds batch_seconds(const Hardware& hardware, const GroupPlacement& placement,
+                           std::span<const CollectiveNote> collectives) {
+  if (placement.size == 1) return {};
   double bytes = 0;
   for (const CollectiveNote& c : collectives) {
     const std::int64_t larger = std::max(c.destination.bytes(), c.source.bytes());
     bytes += sent_bytes(c.name, static_cast<double>(larger), placement.size);
   }
   const bool leaves = placement.nodes > 1;
+  if (!leaves && hardware.copies.bandwidth > 0 && std::ranges::all_of(collectives, is_copied)) {
+    const double seconds = bytes / hardware.copies.bandwidth + hardware.copies.latency;
+    return {seconds, (1 - hardware.copies.overlap) * seconds};
+  }
   double bandwidth = hardware.inside.bandwidth;
   if (leaves) {
     const double links = placement.fewest_on_node * hardware.across.bandwidth;
     bandwidth = placement.fewest_on_node > 1 ? std::min(bandwidth, links) : links;
   }
   const double latency = leaves ? hardware.across.latency : hardware.inside.latency;
-  return bytes / bandwidth + latency * std::ceil(std::log2(placement.size));
+  const double seconds = bytes / bandwidth + latency * std::ceil(std::log2(placement.size));
+  return {seconds, (1 - hardware.overlap) * seconds};
 }
 
 }  // namespace llmtrain

@@ -22,6 +22,7 @@ void add_totals(const TraceRecorder& whole, const StreamClock& clock, StageWork&
       work.bytes += static_cast<double>(total.bytes_read) + static_cast<double>(total.bytes_written);
   }
   for (const auto& [key, total] : whole.collectives()) {
+    if (key.second == "copy") continue;  // does not leave the rank
     CollectiveTotal& out = work.collectives[key];
     out.calls = total.calls;
     out.bytes = total.bytes;

@@ -40,14 +40,13 @@ void StreamClock::on_batch(const BatchNote& batch) {
   }
   const std::string_view first = batch.collectives[0].name;
   const bool transfer = first == "send" || first == "receive";
-  const double seconds = transfer ? 0 : batch_seconds(hardware_, placement->second, batch.collectives);
-  double& compute = streams_[computing_];
-  const double felt = (1 - hardware_.overlap) * seconds;
-  group = std::max(time_of(batch.ready), group) + seconds;
-  compute += felt;
+  const BatchSeconds seconds =
+      transfer ? BatchSeconds{} : batch_seconds(hardware_, placement->second, batch.collectives);
+  group = std::max(time_of(batch.ready), group) + seconds.batch;
+  streams_[computing_] += seconds.felt;
   events_[batch.done.id] = group;
   batches_[batch.done.id] = batch.group;
-  by_group_[batch.group->name] += seconds;
+  by_group_[batch.group->name] += seconds.batch;
 }
 
 void StreamClock::on_record(Stream stream, Event event) { events_[event.id] = now(stream); }

@@ -46,9 +46,11 @@ TEST_CASE("a step stretched from a few micro-batches is the whole step") {
         const TraceRecorder measured = measure(deck, topology, rank, DeviceKind::cpu).trace;
         CHECK(measured.table() == whole.table());
         CHECK(measured.batches() == whole.batches());
-        CHECK(work.collectives.size() == whole.collectives().size());
+        const auto leaves = [](const auto& item) { return item.first.second != "copy"; };  // the rank
+        CHECK(std::ssize(work.collectives) == std::ranges::count_if(whole.collectives(), leaves));
         for (const auto& [key, total] : whole.collectives()) {
           CAPTURE(key.first);
+          if (key.second == "copy") continue;
           CHECK(work.collectives.at(key).calls == total.calls);
           CHECK(work.collectives.at(key).bytes == total.bytes);
         }

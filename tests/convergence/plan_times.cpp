@@ -23,6 +23,7 @@ Hardware round_numbers() {
   h.inside = {1e-6, 1e11};
   h.across = {2e-6, 1e10};
   h.overlap = 1;
+  h.copies = {};
   return h;
 }
 
@@ -30,7 +31,7 @@ Tensor fp32(std::int64_t rows, std::int64_t cols) { return Tensor::dense(nullptr
 
 double batch_of(const Hardware& h, const GroupPlacement& placement, const char* name, Tensor tensor) {
   const CollectiveNote note{name, tensor, tensor};
-  return batch_seconds(h, placement, std::span(&note, 1));
+  return batch_seconds(h, placement, std::span(&note, 1)).batch;
 }
 
 Deck small_deck() {
@@ -70,6 +71,16 @@ TEST_CASE("costs: matrix products by shape, everything else by bytes, collective
   CHECK(batch_of(h, {4, 4, 1}, "all_gather", many) == doctest::Approx(3e6 / 1e10 + 4e-6));  // one link out of each node
   CHECK(batch_of(h, {16, 2, 8}, "all_gather", many) == doctest::Approx(3.75e6 / 8e10 + 8e-6));  // eight of them
   CHECK(batch_of(h, {1, 1, 1}, "all_reduce", many) == 0);
+  // Copy engines take shifts and large gathers within a node.
+  h.copies = {5e-6, 2e11, 0.75};
+  CHECK(batch_of(h, {4, 1, 4}, "shift", many) == doctest::Approx(4e6 / 2e11 + 5e-6));
+  CHECK(batch_of(h, {4, 1, 4}, "all_gather", many) == doctest::Approx(3e6 / 2e11 + 5e-6));
+  CHECK(batch_of(h, {4, 1, 4}, "all_gather", fp32(10, 10)) == doctest::Approx(300 / 1e11 + 2e-6));
+  CHECK(batch_of(h, {4, 1, 4}, "all_reduce", many) == doctest::Approx(6e6 / 1e11 + 2e-6));
+  CHECK(batch_of(h, {4, 4, 1}, "shift", many) == doctest::Approx(4e6 / 1e10 + 4e-6));
+  const CollectiveNote shift{"shift", many, many};
+  CHECK(batch_seconds(h, {4, 1, 4}, std::span(&shift, 1)).felt == doctest::Approx(0.25 * 25e-6));
+  CHECK(batch_seconds(h, {4, 4, 1}, std::span(&shift, 1)).felt == 0);  // round_numbers() hides all of it
   const std::vector<int> ranks{0, 1, 8, 9, 10};
   const GroupPlacement placed = place_group(ranks, 8);
   CHECK((placed.size == 5 && placed.nodes == 2 && placed.fewest_on_node == 2));

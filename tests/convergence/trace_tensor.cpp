@@ -72,24 +72,33 @@ TEST_CASE("collectives of a block: two all-reduces each way") {
   }
 }
 
-TEST_CASE("collectives of a block under sequence parallelism: pairs of all-gather and reduce-scatter") {
+TEST_CASE("collectives of a block under sequence parallelism: tokens of each other rank by themselves") {
   for (const int tensor : {2, 8}) {
     CAPTURE(tensor);
     const Deck deck = tensor_deck(tensor, true);
     const Measured measured = measure(deck, Topology(deck, tensor), 1, DeviceKind::cpu);
     const auto gathers = collective(measured, "tensor", "all_gather"),
                scatters = collective(measured, "tensor", "reduce_scatter"),
-               sums = collective(measured, "tensor", "all_reduce");
-    // Forward 2 + 2; backward 2 of dy, 2 of the saved input again, 2 of dx. The model's ends: 1 of the embedding each way,
-    // 1 of the head each way.
-    CHECK(scatters.calls == micro_batches * (layers * (2 + 2) + 2));
+               sums = collective(measured, "tensor", "all_reduce"), shifts = collective(measured, "tensor", "shift"),
+               copies = collective(measured, "tensor", "copy");
+    const std::int64_t others = tensor - 1, part = tokens / tensor * hidden * 4;
+    // Gathered: forward 2; backward 2 of dy, 2 of the saved input again; 1 at the model's either end. Summed: forward 2,
+    // backward 2 of dx.
+    const std::int64_t gathered = micro_batches * (layers * (2 + 4) + 2), summed = micro_batches * layers * (2 + 2);
+    CHECK(shifts.calls == (gathered + summed) * others);
+    CHECK(shifts.bytes == shifts.calls * part);
+    CHECK(copies.calls == gathered);  // a rank's own tokens
+    CHECK(copies.bytes == copies.calls * part);
+    // Summed as a whole: of the embedding, and of the head's dx; gathered as a whole: the numbers of the softmax.
+    CHECK(scatters.calls == micro_batches * 2);
     CHECK(scatters.bytes == scatters.calls * tokens * hidden * 4);
-    CHECK(gathers.calls == micro_batches * (layers * (2 + 4) + 2 + 1));
-    CHECK(gathers.bytes == micro_batches * ((layers * (2 + 4) + 2) * tokens * hidden * 4 + tensor * 3 * tokens * 4));
+    CHECK(gathers.calls == micro_batches);
+    CHECK(gathers.bytes == gathers.calls * tensor * 3 * tokens * 4);
     // Weights of norms, once a step.
     CHECK(sums.calls == layers * 2 + 1);
     CHECK(sums.bytes == sums.calls * hidden * 4);
-    CHECK(measured.trace.batches().at("tensor") == gathers.calls + scatters.calls + 1);  // these sums are one batch
+    // These sums are one batch; own tokens are copied with the last of others.
+    CHECK(measured.trace.batches().at("tensor") == shifts.calls + gathers.calls + scatters.calls + 1);
   }
 }
 
@@ -102,16 +111,18 @@ TEST_CASE("what a matrix product does not need moves beside it") {
     if (note.name == "gemm" || (note.group == "tensor" && note.name != "all_reduce")) order.push_back(note.name);
   }
   const std::vector<std::string> expected{
-      "reduce_scatter",                                                    // embedding
-      "all_gather",     "gemm",           "gemm",       "reduce_scatter",  // attention: qkv, o
-      "all_gather",     "gemm",           "gemm",       "reduce_scatter",  // MLP: gate_up, down
-      "all_gather",     "gemm",           "all_gather", "gemm",
-      "reduce_scatter", "gemm",  // head: logits, statistics, dx, dW
-      "all_gather",     "gemm",           "gemm",       "all_gather",
-      "gemm",           "reduce_scatter", "gemm",  // MLP backward: down; up, dx, dW
-      "all_gather",     "gemm",           "gemm",       "all_gather",
-      "gemm",           "reduce_scatter", "gemm",  // attention: o; qkv, dx, dW
-      "all_gather"};                               // embedding
+      "reduce_scatter",  // embedding
+      "shift",          "copy", "gemm", "gemm",       "gemm", "shift",
+      "gemm",  // attention: qkv of own tokens, of others; o
+      "shift",          "copy", "gemm", "gemm",       "gemm", "shift",
+      "gemm",  // MLP: gate_up, down
+      "shift",          "copy", "gemm", "all_gather", "gemm", "reduce_scatter",
+      "gemm",                                                  // head: logits, statistics, dx, dW
+      "shift",          "copy", "gemm", "gemm",       "gemm",  // MLP backward: down: dx of own tokens, of others; dW
+      "shift",          "copy", "gemm", "shift",      "gemm", "gemm",  // up: dx of others' tokens, of own; dW
+      "shift",          "copy", "gemm", "gemm",       "gemm",          // attention: o
+      "shift",          "copy", "gemm", "shift",      "gemm", "gemm",  // qkv
+      "shift",          "copy"};                                       // embedding
   CHECK(order == expected);
 }
 

@@ -162,7 +162,9 @@ TEST_CASE("the peak of ZeRO-3: the largest sum of a lease and those that its pre
       CHECK(dry.row("gathered weights") == 2 * most);
       if (prefetch == 0) CHECK(most == sizes.leases[1]);
       // A block's gradient is on its way while the next one is computed.
-      CHECK(dry.row("gradients to reduce") == 4 * std::max(2 * sizes.leases[1], sizes.leases[1] + sizes.leases[4]));
+      // Behind it there is room for the contributions of the other ranks to this rank's chunk.
+      const std::int64_t gradients = std::max(2 * sizes.leases[1], sizes.leases[1] + sizes.leases[4]);
+      CHECK(dry.row("gradients to reduce") == 4 * (gradients + gradients * (ranks - 1) / ranks));
     }
   }
 }
@@ -195,7 +197,9 @@ TEST_CASE("collectives of a step by level: calls and bytes") {
         };
         const std::int64_t commits = zero < 2 ? storages : micro_batches * (2 + 3 * 6 + 1);
         const std::int64_t reduced = zero < 2 ? sizes.total : micro_batches * leases(opens_of_one);
-        check("shard", "reduce_scatter", zero == 0 ? 0 : commits, zero == 0 ? 0 : 4 * reduced);
+        check("shard", "reduce_scatter", zero == 1 ? commits : 0, zero == 1 ? 4 * reduced : 0);
+        const std::int64_t others = zero < 2 ? 0 : shards - 1;  // each gets its part
+        check("shard", "shift", others * commits, 4 * reduced * others / shards);
         // Gathered once, or at every use: blocks in forward and backward.
         const std::int64_t uses = zero < 3 ? storages : micro_batches * (1 + 2 * 3 * 6 + 2);
         const std::int64_t gathered = zero < 3 ? sizes.total : micro_batches * leases(step_of_one);

@@ -43,6 +43,60 @@ TEST_CASE_TEMPLATE("scale_add adds a multiple", T, Bf16, float, double) {
   }
 }
 
+TEST_CASE_TEMPLATE("sum_parts adds in order and rounds once, also into a part and onto what is there", T, Bf16, float,
+                   double) {
+  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  Random random(4);
+  for (const std::int64_t count : {1, 2, 3, 8, 16}) {
+    for (const std::int64_t n : {1, 33, 5000, 40000, 70001}) {
+      auto all = Buffer<T>::random(random, {count, n});
+      const auto before = Buffer<T>::random(random, {n});
+      const auto before_wide = Buffer<Wide>::random(random, {n});
+      std::vector<Tensor> parts;
+      for (std::int64_t part = 0; part < count; ++part) parts.push_back(all.tensor().rows_at(part, 1).flat());
+      std::vector<double> sums(static_cast<std::size_t>(n)), added = sums, added_wide = sums;
+      for (std::int64_t i = 0; i < n; ++i) {
+        auto sum = static_cast<Wide>(all.flat(i));
+        for (std::int64_t part = 1; part < count; ++part) sum += static_cast<Wide>(all.flat(part * n + i));
+        const auto at = static_cast<std::size_t>(i);
+        sums[at] = static_cast<double>(T(sum));
+        added[at] = static_cast<double>(T(sum + static_cast<Wide>(before.flat(i))));
+        added_wide[at] = static_cast<double>(sum + static_cast<Wide>(before_wide.flat(i)));
+      }
+      Buffer<T> out({n});
+      Buffer<Wide> wide({n});
+      check_thread_invariance(out, [&] { kernels().sum_parts(stream, out.tensor(), parts); });
+      check_close("sum_parts", out, sums, 0);
+      out = before;
+      wide = before_wide;
+      kernels().sum_parts(stream, out.tensor(), parts, Write::accumulate);
+      check_close("sum_parts, added", out, added, 0);
+      kernels().sum_parts(stream, wide.tensor(), parts, Write::accumulate);
+      check_close("sum_parts, added to wider ones", wide, added_wide, 0);
+      kernels().sum_parts(stream, parts.back(), parts);
+      std::int64_t wrong = 0;
+      for (std::int64_t i = 0; i < n; ++i) {
+        wrong += static_cast<double>(all.flat((count - 1) * n + i)) != sums[static_cast<std::size_t>(i)];
+      }
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("sum_parts takes any number of parts") {
+  Random random(6);
+  constexpr std::int64_t count = 37, n = 100;
+  auto all = Buffer<float>::random(random, {count, n});
+  std::vector<Tensor> parts;
+  for (std::int64_t part = 0; part < count; ++part) parts.push_back(all.tensor().rows_at(part, 1).flat());
+  std::vector<double> sums(n);
+  for (std::int64_t i = 0; i < count * n; ++i) sums[static_cast<std::size_t>(i % n)] += all.flat(i);
+  Buffer<float> out({n});
+  kernels().sum_parts(stream, out.tensor(), parts);
+  check_close("sum_parts", out, sums, tolerance<float>);
+  CHECK_THROWS_AS(kernels().sum_parts(stream, out.tensor().flat(0, 50), parts), Error);
+}
+
 TEST_CASE("convert rounds to nearest and keeps what fits") {
   Random random(3);
   for (const auto& [rows, cols, leading] : sizes) {

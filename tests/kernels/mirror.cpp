@@ -44,7 +44,7 @@ MirrorKernels::~MirrorKernels() {
 }
 
 template <class Run>
-void MirrorKernels::mirrored(std::initializer_list<Tensor*> tensors, Run&& run) {
+void MirrorKernels::mirrored(std::span<Tensor* const> tensors, Run&& run) {
   std::vector<Region> regions;
   for (const Tensor* t : tensors) {
     if (*t && t->numel() > 0) regions.push_back(region_of(*t));
@@ -219,6 +219,12 @@ void MirrorKernels::do_scale_add(Stream, Tensor y, Tensor x, double alpha) {
   mirrored({&y, &x}, [&](Kernels& on) { on.scale_add(stream_, y, x, alpha); });
 }
 
+void MirrorKernels::do_sum_parts(Stream, Tensor out, std::span<const Tensor> parts, Write write) {
+  std::vector<Tensor> copies(parts.begin(), parts.end());
+  std::vector<Tensor*> all{&out};
+  for (Tensor& copy : copies) all.push_back(&copy);
+  mirrored(all, [&](Kernels& on) { on.sum_parts(stream_, out, copies, write); });
+}
 void MirrorKernels::do_convert(Stream, Tensor destination, Tensor source) {
   mirrored({&destination, &source}, [&](Kernels& on) { on.convert(stream_, destination, source); });
 }

@@ -22,7 +22,11 @@ class MirrorKernels final : public Kernels {
 
  private:
   template <class Run>
-  void mirrored(std::initializer_list<Tensor*> tensors, Run&& run);
+  void mirrored(std::span<Tensor* const> tensors, Run&& run);
+  template <class Run>
+  void mirrored(std::initializer_list<Tensor*> tensors, Run&& run) {
+    mirrored(std::span(tensors.begin(), tensors.size()), std::forward<Run>(run));
+  }
 
   void do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) override;
   bool fuses_gelu(const Tensor& x, Gelu form) const override;
@@ -63,6 +67,7 @@ class MirrorKernels final : public Kernels {
                                       VocabRange vocab) override;
   void do_add(Stream, Tensor out, Tensor a, Tensor b) override;
   void do_scale_add(Stream, Tensor y, Tensor x, double alpha) override;
+  void do_sum_parts(Stream, Tensor out, std::span<const Tensor> parts, Write write) override;
   void do_convert(Stream, Tensor destination, Tensor source) override;
   void do_copy(Stream, Tensor destination, Tensor source) override;
   void do_fill(Stream, Tensor destination, double value) override;

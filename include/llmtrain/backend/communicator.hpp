@@ -11,6 +11,9 @@ namespace llmtrain {
 
 enum class ReduceOp { sum, max };
 
+/// Parts of an all-gather from this size on are moved by the copy engines of the GPUs of one host, where there are such.
+inline constexpr std::int64_t copied_part_bytes = std::int64_t{1} << 20;
+
 /// Operations of one communicator run in issue order; the members of a batch run together. Every rank of the group
 /// issues the same batches in the same order; that is why only one host thread may use a communicator.
 class Communicator {
@@ -21,12 +24,12 @@ class Communicator {
   int size() const { return group_.size(); }
   int rank() const { return group_.rank; }
 
-  enum class OpKind { all_reduce, reduce_scatter, all_gather, broadcast, send, receive };
+  enum class OpKind { all_reduce, reduce_scatter, all_gather, broadcast, shift, copy, send, receive };
   struct Op {
     OpKind kind;
     Tensor destination;
     Tensor source;
-    int peer = 0;  ///< root of a broadcast, partner of a send or receive; a rank of the group
+    int peer = 0;  ///< root of a broadcast, partner of a send or receive: a rank of the group; distance of a shift
     ReduceOp reduce = ReduceOp::sum;
   };
 
@@ -43,6 +46,11 @@ class Communicator {
     /// destination [size * n] = every rank's source [n], by rank; source may be this rank's part of destination.
     void all_gather(Tensor destination, Tensor source);
     void broadcast(Tensor tensor, int root);
+    /// Around the ring of all ranks: `source` goes to rank + distance, destination comes from rank - distance, modulo the
+    /// group's size.
+    void shift(Tensor destination, Tensor source, int distance);
+    /// On this rank alone, beside what its streams compute.
+    void copy(Tensor destination, Tensor source);
     void send(Tensor tensor, int peer);
     void receive(Tensor tensor, int peer);
 

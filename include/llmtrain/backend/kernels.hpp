@@ -122,6 +122,9 @@ struct AdamWOptions {
   double weight_decay = 0;
 };
 
+/// Parts that sum_parts adds up before it rounds.
+inline constexpr std::size_t sum_parts_at_once = 16;
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -224,8 +227,11 @@ class Kernels {
 
   void add(Stream s, Tensor out, Tensor a, Tensor b);          ///< out = a + b; may alias
   void scale_add(Stream s, Tensor y, Tensor x, double alpha);  ///< y += alpha x; of one stats dtype
-  void convert(Stream s, Tensor destination, Tensor source);   ///< between floating dtypes, rounding to nearest even
-  void copy(Stream s, Tensor destination, Tensor source);      ///< equal dtype and shape, any leading dimensions
+  /// out (+)= parts[0] + parts[1] + ..., in this order in the stats dtype and rounded once (once every sum_parts_at_once
+  /// parts); dense, of one size. `out` may be one of the parts; these may be narrower.
+  void sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Write write = Write::overwrite);
+  void convert(Stream s, Tensor destination, Tensor source);  ///< between floating dtypes, rounding to nearest even
+  void copy(Stream s, Tensor destination, Tensor source);     ///< equal dtype and shape, any leading dimensions
   void fill(Stream s, Tensor destination, double value);
 
   /// destination [rows, cols] := N(0, stddev^2) from (key, global element index), the same bits in every layout and on
@@ -287,6 +293,7 @@ class Kernels {
                                               VocabRange vocab) = 0;
   virtual void do_add(Stream s, Tensor out, Tensor a, Tensor b) = 0;
   virtual void do_scale_add(Stream s, Tensor y, Tensor x, double alpha) = 0;
+  virtual void do_sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Write write) = 0;
   virtual void do_convert(Stream s, Tensor destination, Tensor source) = 0;
   virtual void do_copy(Stream s, Tensor destination, Tensor source) = 0;
   virtual void do_fill(Stream s, Tensor destination, double value) = 0;
@@ -297,7 +304,11 @@ class Kernels {
                         const AdamWOptions& options) = 0;
 
   void note(const char* name, Stream s, std::initializer_list<Tensor> writes, std::initializer_list<Tensor> reads,
-            double flops = 0, const char* form = "");
+            double flops = 0, const char* form = "") {
+    note(name, s, std::span(writes.begin(), writes.size()), std::span(reads.begin(), reads.size()), flops, form);
+  }
+  void note(const char* name, Stream s, std::span<const Tensor> writes, std::span<const Tensor> reads, double flops = 0,
+            const char* form = "");
   OpObserver* observer_ = nullptr;
   Tensor workspace_;
 };

@@ -50,6 +50,8 @@ class MpiComm {
   std::int64_t all_reduce(std::int64_t value, MpiOp op) const;         ///< Collective.
   double all_reduce(double value, MpiOp op) const;                     ///< Collective.
   std::vector<std::string> all_gather(const std::string& text) const;  ///< Text of every rank, by rank. Collective.
+  /// `all` = every rank's `own`, of one size below 2 GiB, by rank. Collective.
+  void all_gather(std::span<std::byte> all, std::span<const std::byte> own) const;
 
   /// Ends the whole job with this exit code; for a failure that only this rank knows of.
   [[noreturn]] void abort(int code) const;

@@ -38,6 +38,13 @@ struct Link {
   double bandwidth = 0;  ///< byte/s of one rank, one way
 };
 
+/// What copy engines move between the devices of a node beside what these compute.
+struct Copies {
+  double latency = 0;    ///< seconds of a batch
+  double bandwidth = 0;  ///< byte/s of one rank, one way; 0: there are none
+  double overlap = 0;    ///< as Hardware::overlap
+};
+
 struct Hardware {
   std::string name;
   std::string source;    ///< where the constants come from
@@ -54,6 +61,7 @@ struct Hardware {
   std::map<std::string, double, std::less<>> efficiency;
   Link inside, across;  ///< within a node, between nodes
   double overlap = 0;   ///< share of a collective's time that computation beside it does not feel
+  Copies copies;        ///< of shifts and large all-gathers within a node
 
   double efficiency_of(std::string_view operation) const;
 };

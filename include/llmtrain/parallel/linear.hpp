@@ -2,12 +2,14 @@
 /// Linear layers cut over the tensor group. They own the GEMMs and, between them, the collectives of tensor and
 /// sequence parallelism; at tensor size 1 there are none.
 ///
-/// |                          | forward             | backward                                                |
-/// |--------------------------|---------------------|---------------------------------------------------------|
-/// | ColumnLinear             | -                   | all-reduce of dx beside dW                              |
-/// | RowLinear                | all-reduce of y     | -                                                       |
-/// | ColumnLinear, sequence   | all-gather of x     | all-gather of x beside dx, reduce-scatter of dx beside dW |
-/// | RowLinear, sequence      | reduce-scatter of y | all-gather of dy                                        |
+/// |                          | forward                           | backward                                        |
+/// |--------------------------|-----------------------------------|-------------------------------------------------|
+/// | ColumnLinear             | -                                 | all-reduce of dx beside dW                      |
+/// | RowLinear                | all-reduce of y                   | -                                               |
+/// | ColumnLinear, sequence   | gathers x beside y of tokens that | gathers x beside dx; sums of dx leave beside dx |
+/// |                          | are here                          | of other ranks' tokens, and beside dW           |
+/// | RowLinear, sequence      | sums of y leave beside y of other | gathers dy beside dx of tokens that are here    |
+/// |                          | ranks' tokens                     |                                                 |
 #pragma once
 
 #include "llmtrain/parallel/context.hpp"

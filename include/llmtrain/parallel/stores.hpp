@@ -6,14 +6,17 @@
 /// |-----:|---------|-------------|------------------|-----------------------------------|-----------------|
 /// | 0    | whole   | whole       | last micro-batch | all-reduce                        | whole           |
 /// | 1    | whole   | whole       | last micro-batch | reduce-scatter                    | chunk           |
-/// | 2    | whole   | chunk       | every one        | reduce-scatter, added to the chunk | chunk          |
-/// | 3    | chunk   | chunk       | every one        | reduce-scatter, added to the chunk | chunk          |
+/// | 2    | whole   | chunk       | every one        | exchange, added to the chunk      | chunk           |
+/// | 3    | chunk   | chunk       | every one        | exchange, added to the chunk      | chunk           |
 ///
 /// Each storage tensor has its own row of this table: of ZeRO-3 only the large ones (persistence), of ZeRO-2 and 3 not
 /// those of whole_gradients. Whole weights are gathered once after an update, at their first use; chunks at every use.
-/// Where chunks have replicas, these add up their reduced gradients once a step.
+/// Where chunks have replicas, these add up their reduced gradients once a step. In the exchange a rank gets the
+/// contributions of all others to its chunk, and adds them up itself; in groups of more than most_exchanging ranks it is a
+/// reduce-scatter.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <span>
 #include <vector>
@@ -27,6 +30,11 @@
 #include "llmtrain/params/ownership.hpp"
 
 namespace llmtrain {
+
+/// Ranks of a group, one host's, that send each other their contributions. On the GPUs of one host these are copies beside
+/// the products, where a reduce-scatter would take multiprocessors from them; over a network, and between many, it sends
+/// less.
+inline constexpr int most_exchanging = 8;
 
 /// This rank's coordinates, as far as the stores need them.
 struct StorePlace {
@@ -69,11 +77,14 @@ struct StoreShape {
   const char* lease_name(int lease) const { return table->leases[static_cast<std::size_t>(lease)].name.c_str(); }
   bool keeps_whole_weights(int storage) const;
   bool keeps_whole_gradient(int storage) const { return whole_gradients[static_cast<std::size_t>(storage)]; }
+  /// Whether contributions to the chunks of a gradient that is not kept whole are exchanged.
+  bool exchanges(int storage) const { return !keeps_whole_gradient(storage) && place.shards <= most_exchanging; }
   /// Whether whole accumulators travel as a copy in another type.
   bool converts_to_reduce() const { return types.reduce != types.gradients && place.shards * place.replicas > 1; }
 
-  /// This rank's chunk of a storage's flat array.
-  Tensor own_chunk(int storage, Tensor flat) const;
+  /// A rank's chunk of a storage's flat array, and this rank's.
+  Tensor chunk(int storage, Tensor flat, int rank) const;
+  Tensor own_chunk(int storage, Tensor flat) const { return chunk(storage, flat, place.chunk.shard); }
   /// The part of the flat array that this rank updates, its chunk, or everything under ZeRO-0: first element and number.
   std::int64_t updated_begin(int storage) const;
   std::int64_t updated_elements(int storage) const {
@@ -84,6 +95,8 @@ struct StoreShape {
   /// [rows, cols], or [n] for 1-D parameters, inside the flat array.
   Tensor shaped(int storage, Tensor flat) const;
 };
+
+class BucketBatch;
 
 /// The groups that stores communicate in; null for a group of one.
 struct StoreGroups {
@@ -198,7 +211,7 @@ class GradStore {
   struct Flight {
     int use = 0;
     int storage = 0;
-    Tensor received;  ///< goes into the accumulator; absent where the sum does so by itself
+    std::vector<Tensor> received;  ///< added up, go into the accumulator; none where the sum is there by itself
     Write write = Write::accumulate;
     Event arrival{};
   };
@@ -206,10 +219,16 @@ class GradStore {
   /// Whether the storage has a buffer in the ring: its contribution is computed there, or its copy travels from there.
   bool is_buffered(int use, int storage) const;
   Tensor buffer(int use, std::size_t storage_of_lease) const;
+  /// Where contributions of the group's ranks to this rank's chunk come together, by rank: its own in the buffer, the
+  /// others behind all buffers of the lease.
+  std::vector<Tensor> contributions(int use, std::size_t storage_of_lease) const;
+  std::int64_t buffer_bytes(int use) const;
+  std::int64_t contribution_bytes(int use, std::size_t count = SIZE_MAX) const;
   /// What an open lends of a storage: the whole accumulator, or its buffer.
   Tensor lent(int use, std::size_t storage_of_lease) const;
 
   void reduce_whole(int lease, Event ready);
+  void exchange(BucketBatch& batch, std::size_t storage_of_lease, const std::vector<Tensor>& contributions) const;
   void reduce_chunks(int lease, Event ready);
   void depart(std::vector<Flight> flights, Event arrival);
   void sum_over_replicas(const std::vector<int>& storages, Event ready);

@@ -4,14 +4,27 @@
 /// one nothing moves.
 #pragma once
 
+#include <vector>
+
 #include "llmtrain/parallel/context.hpp"
 
 namespace llmtrain {
 
+/// The tokens that one rank of the group holds, among all of them: rows [first, first + tensor.rows()).
+struct TokenPart {
+  Tensor tensor;
+  std::int64_t first = 0;
+  Event arrival{};
+
+  /// Its rows of `all` tokens; nothing of nothing.
+  Tensor of(Tensor all) const { return all ? all.rows_at(first, tensor.rows()) : all; }
+};
+
 /// All tokens of a tensor of the stream, [tokens, n].
 struct AllTokens {
   Tensor tensor;
-  Event arrival;  ///< null where nothing moves
+  Event arrival;                 ///< null where nothing moves
+  std::vector<TokenPart> parts;  ///< in the order in which they are there, this rank's own first
 };
 
 /// Starts to gather `part`, which must stay untouched until arrival; memory is taken from `frame` where it is needed.
@@ -23,5 +36,33 @@ Tensor partial_sums(Context& ctx, ScratchStack::Frame& frame, Tensor part, std::
 /// Starts to add `partial` over the group, after the work issued so far; this rank's rows of the sum are in `part` at the
 /// event.
 Event sum_partials(Context& ctx, Tensor part, Tensor partial);
+
+/// As these two, but every rank's tokens leave as soon as this rank's contribution to them has been computed: while it
+/// computes those of the next.
+class TokenSums {
+ public:
+  /// The sums of this rank's part of the stream come to `sum`; memory is taken from `frame`.
+  TokenSums(Context& ctx, ScratchStack::Frame& frame, Tensor sum, std::int64_t tokens);
+
+  /// Calls write(part) for each rank's tokens, this rank's own last: it issues the work that writes part.tensor.
+  template <class Write>
+  void contribute(const Write& write) {
+    for (const TokenPart& part : parts_) {
+      write(part);
+      send(part);
+    }
+  }
+  /// What is issued from now on finds the sums.
+  void finish();
+
+ private:
+  void send(const TokenPart& part);
+
+  Context& ctx_;
+  Tensor sum_;
+  std::vector<TokenPart> parts_;
+  std::vector<Tensor> terms_;  ///< contributions to this rank's tokens, by rank; none without sequence parallelism
+  Event arrival_;
+};
 
 }  // namespace llmtrain

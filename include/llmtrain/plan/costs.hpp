@@ -30,9 +30,14 @@ double attention_sequence(const OpNote& note);
 /// Matrix products by 2 m n k and shape, attention by the causal half, everything else by the bytes of its operands.
 double operation_seconds(const Hardware& hardware, const OpNote& note);
 
+/// Of a batch: how long it takes, and how much longer what is computed beside it.
+struct BatchSeconds {
+  double batch = 0, felt = 0;
+};
+
 /// Sent bytes over the slower of the link inside a node and the links of all members of a node to the next one, and
-/// latency for each doubling of the group.
-double batch_seconds(const Hardware& hardware, const GroupPlacement& placement,
-                     std::span<const CollectiveNote> collectives);
+/// latency for each doubling of the group; or over the copy engines of a node.
+BatchSeconds batch_seconds(const Hardware& hardware, const GroupPlacement& placement,
+                           std::span<const CollectiveNote> collectives);
 
 }  // namespace llmtrain

@@ -68,6 +68,9 @@ void CpuCommunicator::check_op(const Op& op) const {
             "group '{}': the CPU back end cannot reduce {}", group_.name, op.destination.describe());
   }
   if (op.kind == OpKind::send || op.kind == OpKind::receive) LLMTRAIN_CHECK(op.peer != rank());
+  if (op.kind == OpKind::shift || op.kind == OpKind::copy) {
+    LLMTRAIN_CHECK(!memory_overlaps(op.destination, op.source));
+  }
   if (op.kind != OpKind::reduce_scatter && op.kind != OpKind::all_gather) return;
   // The small side is either this rank's part of the large one or apart from it.
   const bool scatter = op.kind == OpKind::reduce_scatter;
@@ -132,7 +135,8 @@ void CpuCommunicator::start(Flight& flight) {
     flight.check = std::make_unique<InFlightCheck>(group_, flight.sequence, flight.ops);
   }
   for (const Op& op : flight.ops) {
-    const bool copies = op.kind == OpKind::all_gather || (op.kind == OpKind::reduce_scatter && size() == 1);
+    const bool copies =
+        op.kind == OpKind::all_gather || op.kind == OpKind::copy || (op.kind == OpKind::reduce_scatter && size() == 1);
     if (copies && op.source.bytes() > 0) {
       std::byte* to = op.kind == OpKind::all_gather ? address(op.destination, rank() * op.source.numel())
                                                     : address(op.destination, 0);
@@ -152,6 +156,10 @@ void CpuCommunicator::post_direct(const Op& op) {
   for (int step = 1; step < size(); ++step) {  // each step pairs every rank with another one
     const int to = (rank() + step) % size();
     const int from = (rank() - step + size()) % size();
+    if (op.kind == OpKind::shift && step == op.peer) {
+      exchange_->receive(op.destination.data, op.destination.bytes(), from, op.kind);
+      exchange_->send(op.source.data, op.source.bytes(), to, op.kind);
+    }
     if (op.kind == OpKind::broadcast && rank() == op.peer) {
       exchange_->send(op.source.data, op.source.bytes(), to, op.kind);
     }

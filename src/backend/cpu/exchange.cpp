@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint32_t sequence_span = 4096;
 constexpr Communicator::OpKind kinds[] = {Communicator::OpKind::all_reduce, Communicator::OpKind::reduce_scatter,
                                           Communicator::OpKind::all_gather, Communicator::OpKind::broadcast,
-                                          Communicator::OpKind::send};
+                                          Communicator::OpKind::shift,      Communicator::OpKind::send};
 
 }  // namespace
 

@@ -47,8 +47,8 @@ InFlightCheck::InFlightCheck(const Group& group, std::uint64_t sequence, std::ve
 void InFlightCheck::guard(Guard& guard, Communicator::Op& op) const {
   guard.op = op;
   const bool sends_broadcast = op.kind == OpKind::broadcast && op.peer == group_.rank;
-  guard.has_source =
-      op.kind == OpKind::reduce_scatter || op.kind == OpKind::all_gather || op.kind == OpKind::send || sends_broadcast;
+  guard.has_source = op.kind == OpKind::reduce_scatter || op.kind == OpKind::all_gather || op.kind == OpKind::shift ||
+                     op.kind == OpKind::copy || op.kind == OpKind::send || sends_broadcast;
   if (guard.has_source) guard.source_sum = checksum(op.source.data, op.source.bytes());
   if (op.kind == OpKind::send || sends_broadcast) return;
 

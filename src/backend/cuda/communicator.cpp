@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The life of an NCCL communicator: id over MPI, creation within a time limit, batches as groups, errors polled.
+/// The life of an NCCL communicator: id over MPI, creation within a time limit, batches as groups, errors polled; and which
+/// batches are not NCCL's.
 #include "communicator.hpp"
 
 #include <fmt/format.h>
@@ -55,6 +56,7 @@ NcclCommunicator::~NcclCommunicator() {
   }
   try {
     cuda_.synchronize(stream_);
+    peers_.reset();
     settle(ncclCommFinalize(comm_), "ncclCommFinalize");
     ncclCommDestroy(comm_);
   } catch (const std::exception& error) {
@@ -102,7 +104,7 @@ void NcclCommunicator::check() {
 }
 
 void NcclCommunicator::copy_to_itself(const Op& op) const {
-  const bool copies = op.kind == OpKind::reduce_scatter || op.kind == OpKind::all_gather;
+  const bool copies = op.kind == OpKind::reduce_scatter || op.kind == OpKind::all_gather || op.kind == OpKind::copy;
   if (!copies || op.destination.data == op.source.data || op.source.bytes() == 0) return;
   check_cuda(cudaMemcpyAsync(op.destination.data, op.source.data, static_cast<std::size_t>(op.source.bytes()),
                              cudaMemcpyDeviceToDevice, cuda_.native(stream_)),
@@ -122,6 +124,13 @@ void NcclCommunicator::issue(const Op& op) const {
         return ncclAllGather(from.data, to.data, count(from), nccl_type(to.dtype), comm_, stream);
       case OpKind::broadcast:
         return ncclBroadcast(from.data, to.data, count(to), nccl_type(to.dtype), op.peer, comm_, stream);
+      case OpKind::shift: {
+        const ncclResult_t sent =
+            ncclSend(from.data, count(from), nccl_type(from.dtype), (rank() + op.peer) % size(), comm_, stream);
+        if (sent != ncclSuccess && sent != ncclInProgress) return sent;
+        return ncclRecv(to.data, count(to), nccl_type(to.dtype), (rank() - op.peer + size()) % size(), comm_, stream);
+      }
+      case OpKind::copy: copy_to_itself(op); return ncclSuccess;
       case OpKind::send: return ncclSend(from.data, count(from), nccl_type(from.dtype), op.peer, comm_, stream);
       case OpKind::receive: return ncclRecv(to.data, count(to), nccl_type(to.dtype), op.peer, comm_, stream);
     }
@@ -132,6 +141,13 @@ void NcclCommunicator::issue(const Op& op) const {
           to ? to.describe() : from.describe(), ncclGetErrorString(status));
 }
 
+PeerCopies* NcclCommunicator::copies_for(std::span<const Op> ops) {
+  if (!PeerCopies::takes(ops)) return nullptr;
+  if (!asked_peers_) peers_ = PeerCopies::connect(cuda_, group_);
+  asked_peers_ = true;
+  return peers_.get();
+}
+
 Event NcclCommunicator::do_submit(std::span<const Op> ops, Event ready) {
   cuda_.follow(stream_, ready);
   if (size() == 1) {
@@ -139,6 +155,10 @@ Event NcclCommunicator::do_submit(std::span<const Op> ops, Event ready) {
     return cuda_.mark(stream_, group_);
   }
   check();
+  if (PeerCopies* const copies = copies_for(ops)) {
+    copies->queue(cuda_.native(stream_), ops);
+    return cuda_.mark(stream_, group_);
+  }
   settle(ncclGroupStart(), "ncclGroupStart");
   for (const Op& op : ops) issue(op);
   settle(ncclGroupEnd(), "a batch of collectives");

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/// NcclCommunicator: collectives of one group by NCCL, on a stream of their own.
+/// NcclCommunicator: collectives of one group by NCCL, or by copy engines where they only move data, on a stream of their
+/// own.
 #pragma once
 
 #include <nccl.h>
 
+#include <memory>
+
 #include "device.hpp"
 #include "llmtrain/backend/communicator.hpp"
+#include "peer_copies.hpp"
 
 namespace llmtrain {
 
@@ -28,6 +32,8 @@ class NcclCommunicator final : public Communicator {
   /// pipeline the partner may at that time be held up by another transfer, with this rank.
   void connect_pair();
   void issue(const Op& op) const;
+  /// Copies for batches of this kind; null where NCCL has to do them. Collective over the group the first time.
+  PeerCopies* copies_for(std::span<const Op> ops);
   void copy_to_itself(const Op& op) const;
   /// Waits until a call that returned `status` is through; a failure, or too long a wait, breaks the communicator.
   void settle(ncclResult_t status, const char* call);
@@ -37,6 +43,8 @@ class NcclCommunicator final : public Communicator {
   Stream stream_;
   ncclComm_t comm_ = nullptr;
   bool broken_ = false;
+  bool asked_peers_ = false;
+  std::unique_ptr<PeerCopies> peers_;  ///< null before they are asked for, and where there are none
 };
 
 }  // namespace llmtrain

@@ -18,7 +18,7 @@ namespace llmtrain {
 namespace {
 
 constexpr std::size_t mark_count = 4096;  // events in the ring: far more than can be pending
-constexpr std::int64_t staging_bytes = std::int64_t{4} << 20;
+constexpr std::int64_t staging_bytes = std::int64_t{1} << 20;
 constexpr std::int64_t landing_bytes = std::int64_t{64} << 10;
 
 int gpu_count() {
@@ -203,6 +203,7 @@ void* CudaDevice::allocate(std::int64_t bytes, MemorySpace space) {
   } else {
     check_cuda(cudaMemset(pointer, 0, size), "cudaMemset");
     check_cuda(cudaDeviceSynchronize(), "cudaMemset");  // our streams do not wait for the default one
+    allocations_.push_back({static_cast<char*>(pointer), static_cast<std::int64_t>(size), ++allocated_});
   }
   return pointer;
 }
@@ -211,8 +212,16 @@ void CudaDevice::release(void* pointer, MemorySpace space) {
   if (space == MemorySpace::pinned_host) {
     cudaFreeHost(pointer);
   } else {
+    std::erase_if(allocations_, [&](const Allocation& a) { return a.base == pointer; });
     cudaFree(pointer);
   }
+}
+
+CudaDevice::Allocation CudaDevice::allocation_of(const void* pointer) const {
+  const auto holds = [&](const Allocation& a) { return pointer >= a.base && pointer < a.base + a.bytes; };
+  const auto found = std::ranges::find_if(allocations_, holds);
+  LLMTRAIN_CHECK(found != allocations_.end());
+  return *found;
 }
 
 void CudaDevice::do_upload(Stream stream, Tensor destination, const void* source) {

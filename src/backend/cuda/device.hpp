@@ -52,6 +52,13 @@ class CudaDevice final : public Device {
   Stream make_communication_stream() { return {this, streams_.add(CudaStreams::Priority::high)}; }
   Event mark(Stream stream, const Group& group);
   void follow(Stream stream, Event event);
+  /// Memory of this device that allocate() gave; no two have the same number.
+  struct Allocation {
+    char* base;
+    std::int64_t bytes;
+    std::uint64_t number;
+  };
+  Allocation allocation_of(const void* pointer) const;
   cudaStream_t native(Stream stream) const { return streams_[stream]; }
   void attach(NcclCommunicator* communicator) { communicators_.push_back(communicator); }
   void detach(NcclCommunicator* communicator) { std::erase(communicators_, communicator); }
@@ -93,7 +100,8 @@ class CudaDevice final : public Device {
   std::vector<Mark> marks_;
   std::uint64_t recorded_ = 0;
   WaitTimes wait_times_;
-  std::array<Staging, 4> staging_;
+  std::array<Staging, 32>
+      staging_;  ///< more than the uploads of a micro-batch: the host need not wait for the one before
   std::size_t next_staging_ = 0;
   char* landing_ = nullptr;  ///< pinned memory of downloads
   std::vector<Download> downloads_;
@@ -101,6 +109,8 @@ class CudaDevice final : public Device {
   DeviceRanges ranges_;
   std::unique_ptr<OperationProfile> profile_;  ///< null unless asked for
   std::vector<NcclCommunicator*> communicators_;
+  std::vector<Allocation> allocations_;
+  std::uint64_t allocated_ = 0;  ///< in all
 };
 
 }  // namespace llmtrain

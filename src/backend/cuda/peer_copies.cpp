@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Memory of other processes, counters in it, and the order of copies.
+#include "peer_copies.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+
+#include "llmtrain/base/error.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+using Op = Communicator::Op;
+using OpKind = Communicator::OpKind;
+
+template <class Call>
+Call* driver_call(const char* name) {
+  void* call = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  check_cuda(cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found), name);
+  require(found == cudaDriverEntryPointSuccess, ExitCode::configuration,
+          "the CUDA driver has no {}; install a driver for CUDA 12 or newer, or set LLMTRAIN_PEER_COPIES=0", name);
+  return reinterpret_cast<Call*>(call);
+}
+
+using MemoryOperation = CUresult(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+
+void check_driver(CUresult status, const char* call) {
+  require(status == CUDA_SUCCESS, ExitCode::internal, "CUDA driver: {}: error {}", call, static_cast<int>(status));
+}
+
+bool succeeded(cudaError_t status) {
+  if (status == cudaSuccess) return true;
+  cudaGetLastError();  // this error is answered here
+  return false;
+}
+
+/// Identity of the GPU that this process uses.
+std::string own_uuid() {
+  int device = 0;
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  return {properties.uuid.bytes, sizeof properties.uuid.bytes};
+}
+
+/// Whether this process's GPU is the one of that identity, or one that it sees and whose memory it reaches.
+bool reaches(const std::string& uuid) {
+  int device = 0, count = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  for (int other = 0; other < count; ++other) {
+    cudaDeviceProp properties{};
+    check_cuda(cudaGetDeviceProperties(&properties, other), "cudaGetDeviceProperties");
+    if (std::memcmp(properties.uuid.bytes, uuid.data(), uuid.size()) != 0) continue;
+    int access = 0;
+    return other == device || (succeeded(cudaDeviceCanAccessPeer(&access, device, other)) && access != 0);
+  }
+  return false;
+}
+
+bool allowed() {
+  const char* setting = std::getenv("LLMTRAIN_PEER_COPIES");
+  return setting == nullptr || std::strcmp(setting, "0") != 0;
+}
+
+}  // namespace
+
+std::unique_ptr<PeerCopies> PeerCopies::connect(CudaDevice& device, const Group& group) {
+  const MpiComm& comm = group.comm;
+  const auto all = [&](bool here) { return comm.all_reduce(std::int64_t{here}, MpiOp::min) != 0; };
+  if (!all(allowed()) || !all(comm.split_by_node().size() == group.size())) return nullptr;
+  const std::vector<std::string> gpus = comm.all_gather(own_uuid());
+  if (!all(std::ranges::all_of(gpus, reaches))) return nullptr;
+  std::unique_ptr<PeerCopies> copies(new PeerCopies(device, group));
+  return all(copies->open_counters()) ? std::move(copies) : nullptr;
+}
+
+bool PeerCopies::open_counters() {
+  const auto size = static_cast<std::size_t>(group_.size());
+  peers_.resize(size);
+  const std::size_t bytes = 2 * size * sizeof(std::uint32_t);
+  check_cuda(cudaMalloc(&counters_, bytes), "cudaMalloc");
+  check_cuda(cudaMemset(counters_, 0, bytes), "cudaMemset");
+  check_cuda(cudaDeviceSynchronize(), "cudaMemset");
+  cudaIpcMemHandle_t own{};
+  bool opened = succeeded(cudaIpcGetMemHandle(&own, counters_));
+  std::vector<cudaIpcMemHandle_t> handles(size);
+  group_.comm.all_gather(std::as_writable_bytes(std::span(handles)), std::as_bytes(std::span(&own, 1)));
+  for (int rank = 0; rank < group_.size() && opened; ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    if (rank == group_.rank) continue;
+    opened = succeeded(cudaIpcOpenMemHandle(&peers_[at].counters, handles[at], cudaIpcMemLazyEnablePeerAccess));
+  }
+  return opened;
+}
+
+PeerCopies::~PeerCopies() {
+  if (std::uncaught_exceptions() > 0) return;
+  for (const auto& [place, memory] : mapped_) cudaIpcCloseMemHandle(memory);
+  for (const Peer& peer : peers_) {
+    if (peer.counters != nullptr) cudaIpcCloseMemHandle(peer.counters);
+  }
+  try {
+    group_.comm.barrier();           // memory is freed when nobody sees it any more
+  } catch (const std::exception&) {  // the job is about to end
+  }
+  cudaFree(counters_);
+}
+
+bool PeerCopies::takes(std::span<const Op> ops) {
+  return std::ranges::all_of(ops, [](const Op& op) {
+    return op.kind == OpKind::shift || op.kind == OpKind::copy ||
+           (op.kind == OpKind::all_gather && op.source.bytes() >= copied_part_bytes);
+  });
+}
+
+PeerCopies::Place PeerCopies::place_of(const Tensor& destination) {
+  const CudaDevice::Allocation memory = device_.allocation_of(destination.data);
+  const auto [at, is_new] = exported_.try_emplace(memory.number);
+  if (is_new) check_cuda(cudaIpcGetMemHandle(&at->second, memory.base), "cudaIpcGetMemHandle");
+  return {at->second, memory.number, static_cast<char*>(destination.data) - memory.base};
+}
+
+char* PeerCopies::map(int rank, const Place& place) {
+  const auto [at, is_new] = mapped_.try_emplace({rank, place.allocation});
+  if (is_new) {
+    check_cuda(cudaIpcOpenMemHandle(&at->second, place.memory, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle");
+  }
+  return static_cast<char*>(at->second) + place.offset;
+}
+
+CUdeviceptr PeerCopies::address(void* counters, Counter counter, int rank) const {
+  const int row = counter == Counter::ready ? 0 : 1;
+  return reinterpret_cast<CUdeviceptr>(static_cast<std::uint32_t*>(counters) + row * group_.size() + rank);
+}
+
+void PeerCopies::signal(cudaStream_t stream, int rank, Counter counter, std::uint32_t value) {
+  static MemoryOperation* const write = driver_call<MemoryOperation>("cuStreamWriteValue32");
+  void* const counters = peers_[static_cast<std::size_t>(rank)].counters;
+  check_driver(write(stream, address(counters, counter, group_.rank), value, CU_STREAM_WRITE_VALUE_DEFAULT),
+               "cuStreamWriteValue32");
+}
+
+void PeerCopies::await(cudaStream_t stream, int rank, Counter counter, std::uint32_t value) {
+  static MemoryOperation* const wait = driver_call<MemoryOperation>("cuStreamWaitValue32");
+  check_driver(wait(stream, address(counters_, counter, rank), value, CU_STREAM_WAIT_VALUE_GEQ), "cuStreamWaitValue32");
+}
+
+bool PeerCopies::goes_to(const Op& op, int rank) const {
+  if (op.kind == OpKind::copy) return rank == group_.rank;
+  return op.kind == OpKind::all_gather || (group_.rank + op.peer) % group_.size() == rank;
+}
+
+void PeerCopies::copy(cudaStream_t stream, int rank, std::span<const Op> ops, std::span<const Place> places) {
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const Op& op = ops[i];
+    if (!goes_to(op, rank)) continue;
+    const std::int64_t part = op.kind == OpKind::all_gather ? group_.rank * op.source.bytes() : 0;
+    char* const to = rank == group_.rank ? static_cast<char*>(op.destination.data) : map(rank, places[i]);
+    if (to + part == op.source.data) continue;
+    check_cuda(cudaMemcpyAsync(to + part, op.source.data, static_cast<std::size_t>(op.source.bytes()),
+                               cudaMemcpyDeviceToDevice, stream),
+               name_of(op.kind));
+  }
+}
+
+void PeerCopies::queue(cudaStream_t stream, std::span<const Op> ops) {
+  std::vector<Place> own, all(ops.size() * peers_.size());
+  for (const Op& op : ops) own.push_back(place_of(op.destination));
+  group_.comm.all_gather(std::as_writable_bytes(std::span(all)), std::as_bytes(std::span(own)));
+  const auto at_distance = [&](int distance) { return (group_.rank + distance + group_.size()) % group_.size(); };
+  const auto peer_at = [&](int rank) -> Peer& { return peers_[static_cast<std::size_t>(rank)]; };
+  // Whoever is at this distance gets something from this rank, and this rank from whoever is as far on the other side.
+  std::vector<int> distances;
+  for (int distance = 1; distance < group_.size(); ++distance) {
+    const auto goes = [&](const Op& op) { return goes_to(op, at_distance(distance)); };
+    if (std::ranges::any_of(ops, goes)) distances.push_back(distance);
+  }
+  for (const int distance : distances) {
+    const int from = at_distance(-distance);
+    signal(stream, from, Counter::ready, ++peer_at(from).announced);
+  }
+  for (const int distance : distances) {
+    const int to = at_distance(distance);
+    await(stream, to, Counter::ready, ++peer_at(to).heard);
+    copy(stream, to, ops, std::span(all).subspan(static_cast<std::size_t>(to) * ops.size(), ops.size()));
+    signal(stream, to, Counter::arrived, ++peer_at(to).delivered);
+  }
+  copy(stream, group_.rank, ops, {});
+  for (const int distance : distances) {
+    const int from = at_distance(-distance);
+    await(stream, from, Counter::arrived, ++peer_at(from).expected);
+  }
+}
+
+}  // namespace llmtrain
