@@ -28,14 +28,15 @@ def gpt(layers, hidden, heads):
 # (arXiv 2407.08608) shows of causal heads of 128 on an H100, from sequences of 512 to 16k: FlashAttention-2 191 to 335
 # and 214 to 322 TFLOP/s (forward, backward), FlashAttention-3 292 to 616 and 316 to 561; rate / (1 + half / s) goes
 # through both ends. Norms of torch.compile by cudnn-frontend benchmark/norms/results/h200: 0.73 to 0.87 and 0.35 to
-# 0.48 of the bandwidth.
+# 0.48 of the bandwidth. Their collectives are all NCCL's.
+NCCL = "copies: {bandwidth: 0}"
 NORMS = ("efficiency: {rms_norm_forward: 0.8, layer_norm_forward: 0.8, rms_norm_backward: 0.42, "
          "layer_norm_backward: 0.42}")
 STACKS = {
     "FlashAttention-2, torch norms": ["attention_forward: {bf16: 343e12, half: 407}",
-                                      "attention_backward: {bf16: 327e12, half: 270}", NORMS],
+                                      "attention_backward: {bf16: 327e12, half: 270}", NORMS, NCCL],
     "FlashAttention-3, torch norms": ["attention_forward: {bf16: 639e12, half: 608}",
-                                      "attention_backward: {bf16: 575e12, half: 420}", NORMS],
+                                      "attention_backward: {bf16: 575e12, half: 420}", NORMS, NCCL],
 }
 STACK_OF = {"fms-fsdp": "FlashAttention-2, torch norms", "llm-foundry": "FlashAttention-2, torch norms",
             "ml-engineering": "FlashAttention-3, torch norms"}

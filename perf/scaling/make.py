@@ -41,7 +41,8 @@ HEAD = """# Predicted scaling
 Made by `perf/scaling/make.py` from `llmtrain plan --json` with `--gpu h100-80g`. **Nothing here was run.** Assumed:
 8 H100 SXM a node; the kernel rates measured on one H200 with the H100's memory bandwidth; 363 GB/s a GPU within a node,
 48 GB/s a GPU between nodes at any distance (a network without contention); 12 us latency for each doubling of a group;
-computation feels 55 % of the time of collectives beside it; no stragglers, no input or checkpoint stalls. MFU (A):
+computation feels 55 % of the time of collectives beside it, 40 % of that of copies within a node (350 GB/s a GPU); no
+stragglers, no input or checkpoint stalls. MFU (A):
 6 N + 6 L d s FLOP a token of 989.4 TFLOP/s. "collectives": share of the step spent waiting for them or slowed by them.
 """
 

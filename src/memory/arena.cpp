@@ -27,7 +27,7 @@ const char* remedy(Segment segment) {
     case Segment::scratch:
       return "lower schedule.micro_batch or model.seq_len, set schedule.recompute to selective or block, or raise "
              "parallel.tensor";
-    case Segment::comm: return "lower parallel.prefetch, parallel.max_live or parallel.bucket";
+    case Segment::comm: return "lower parallel.prefetch, parallel.max_live, parallel.bucket or parallel.exchange";
     case Segment::host: return "run fewer ranks a node, or lower schedule.micro_batch or model.seq_len";
   }
   return "";

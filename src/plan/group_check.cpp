@@ -18,6 +18,7 @@ IssuedCollective issued(const Group& group, const CollectiveNote& note) {
   const Tensor& larger = note.destination.bytes() > note.source.bytes() ? note.destination : note.source;
   IssuedCollective out{name, larger.dtype, larger.numel(), -1, -1, note.reduce};
   if (name == "broadcast") out.from = note.peer;
+  if (name == "shift") out.to = note.peer;
   if (name == "send" || name == "receive") {
     out.name = "transfer";
     out.from = name == "send" ? group.rank : note.peer;
@@ -32,7 +33,7 @@ std::string text_of(const std::vector<IssuedBatch>& batches, std::size_t at) {
   for (const IssuedCollective& c : batches[at]) {
     text += fmt::format("{}{} of {} x {}", text.empty() ? "" : ", ", c.name, c.elements, name_of(c.dtype));
     if (c.from >= 0) text += fmt::format(" from {}", c.from);
-    if (c.to >= 0) text += fmt::format(" to {}", c.to);
+    if (c.to >= 0) text += fmt::format(" {} {}", c.name == "shift" ? "by" : "to", c.to);
     if (c.reduce == ReduceOp::max) text += " (maximum)";
   }
   return text;

@@ -172,12 +172,15 @@ TEST_CASE("the peak of ZeRO-3: the largest sum of a lease and those that its pre
 TEST_CASE("collectives of a step by level: calls and bytes") {
   for (const bool tied : {false, true}) {
     for (const int shards : {8, 4}) {
-      for (const int zero : {0, 1, 2, 3}) {
+      for (const auto& [zero, exchanges] :
+           {std::pair{0, true}, {1, true}, {2, true}, {3, true}, {2, false}, {3, false}}) {
         CAPTURE(tied);
         CAPTURE(shards);
         CAPTURE(zero);
+        CAPTURE(exchanges);
         Deck deck = small_deck(zero, Compute::bf16, tied);
         deck.parallel.shard = shards;
+        if (!exchanges) deck.parallel.exchange = shards - 1;
         const Dry dry(deck);
         const Sizes sizes(deck, shards);
         const std::int64_t storages = 1 + 3 * 6 + (tied ? 1 : 2);
@@ -197,8 +200,9 @@ TEST_CASE("collectives of a step by level: calls and bytes") {
         };
         const std::int64_t commits = zero < 2 ? storages : micro_batches * (2 + 3 * 6 + 1);
         const std::int64_t reduced = zero < 2 ? sizes.total : micro_batches * leases(opens_of_one);
-        check("shard", "reduce_scatter", zero == 1 ? commits : 0, zero == 1 ? 4 * reduced : 0);
-        const std::int64_t others = zero < 2 ? 0 : shards - 1;  // each gets its part
+        const bool scatters = zero == 1 || (zero > 1 && !exchanges);
+        check("shard", "reduce_scatter", scatters ? commits : 0, scatters ? 4 * reduced : 0);
+        const std::int64_t others = zero < 2 || scatters ? 0 : shards - 1;  // each gets its part
         check("shard", "shift", others * commits, 4 * reduced * others / shards);
         // Gathered once, or at every use: blocks in forward and backward.
         const std::int64_t uses = zero < 3 ? storages : micro_batches * (1 + 2 * 3 * 6 + 2);

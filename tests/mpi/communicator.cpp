@@ -259,6 +259,41 @@ TEST_CASE("a ring of sends and receives, several in flight") {
   }
 }
 
+TEST_CASE("shifts by every distance, several in a batch and in flight, and a copy beside them") {
+  for (const bool check : {false, true}) {
+    Ranks ranks(check);
+    const auto comm = ranks.make();
+    const int p = comm->size(), me = comm->rank();
+    constexpr std::int64_t n = 7001;
+    // As tokens are gathered: every rank's values, this rank's own by a copy.
+    const std::vector<float> own = values<float>(me, n), more = values<float>(me + 100, 3 * n);
+    std::vector<float> all(static_cast<std::size_t>(p * n)), others(static_cast<std::size_t>(3 * n * p));
+    std::vector<float> source = own, longer = more;
+    Event last{};
+    for (int distance = 1; distance < p; ++distance) {
+      const int from = (me - distance + p) % p;
+      Communicator::Batch batch(*comm, {});
+      batch.shift(view(all).flat(from * n, n), view(source), distance);
+      batch.shift(view(others).flat(from * 3 * n, 3 * n), view(longer), distance);
+      last = batch.submit();
+    }
+    Communicator::Batch copies(*comm, last);
+    copies.copy(view(all).flat(me * n, n), view(source));
+    copies.copy(view(others).flat(me * 3 * n, 3 * n), view(longer));
+    ranks.stream.wait(copies.submit());
+    for (int rank = 0; rank < p; ++rank) {
+      const std::vector<float> first = values<float>(rank, n), second = values<float>(rank + 100, 3 * n);
+      CHECK(std::equal(first.begin(), first.end(), all.begin() + rank * n));
+      CHECK(std::equal(second.begin(), second.end(), others.begin() + rank * 3 * n));
+    }
+    if (p == 1) continue;
+    Communicator::Batch wrong(*comm, {});
+    CHECK_THROWS_AS(wrong.shift(view(all), view(all), 0), Error);
+    CHECK_THROWS_AS(wrong.shift(view(all), view(all), p), Error);
+    CHECK_THROWS_AS(wrong.shift(view(all), view(source), 1), Error);
+  }
+}
+
 TEST_CASE("batches in flight on two communicators, one ready when another is done") {
   for (const bool check : {false, true}) {
     Ranks ranks(check);

@@ -65,6 +65,7 @@ TEST_CASE("a second run, recompute, and how ZeRO moves its data change no bit") 
       changed([](Deck& d) { d.schedule.recompute = Recompute::selective; });
       changed([](Deck& d) { d.schedule.recompute = Recompute::block; });
       changed([](Deck& d) { d.parallel.bucket = 100; });
+      changed([](Deck& d) { d.parallel.exchange = 1; });
       if (zero < 3) continue;
       changed([](Deck& d) { d.parallel.persistence = 0; });  // else these small weights stay whole
       changed([](Deck& d) { d.parallel.persistence = 1000; });

@@ -56,6 +56,7 @@ void draw_layout(Draw& draw, Case& out) {
   p.persistence = draw.of<std::int64_t>({0, 0, 40, 100'000});
   p.max_live = draw.of<std::int64_t>({1, 3000, 1'000'000'000});
   p.bucket = draw.of<std::int64_t>({100, 1000, 500'000'000});
+  p.exchange = draw.of({1, 2, 8});
   if (draw.chance(20)) p.whole_gradients.emplace_back("embedding");
   if (draw.chance(20)) p.whole_gradients.emplace_back("head");
   s.kind = draw.of({ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved});

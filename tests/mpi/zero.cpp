@@ -100,7 +100,7 @@ TEST_CASE("several micro-batches or a tied weight: 0 equals 1, 2 equals 3, and t
   }
 }
 
-TEST_CASE("prefetch, persistence, live limit and bucket change no bit; nothing is touched in flight") {
+TEST_CASE("prefetch, persistence, live limit, bucket and exchange change no bit; nothing is touched in flight") {
   const CheckedFlights checked;
   const Deck deck = with_zero(tiny_deck(tiny_gpt(), Compute::bf16, 3, 2), 3);
   const std::vector<char> expected = state_after(deck, 2);
@@ -114,6 +114,7 @@ TEST_CASE("prefetch, persistence, live limit and bucket change no bit; nothing i
       [](ParallelConfig& p) { p.max_live = 60'000; },
       [](ParallelConfig& p) { p.bucket = 1; },
       [](ParallelConfig& p) { p.bucket = 10'000; },
+      [](ParallelConfig& p) { p.exchange = 1; },
       [](ParallelConfig& p) { p.zero = 2; },
   };
   for (std::size_t i = 0; i < changes.size(); ++i) {

@@ -87,6 +87,7 @@ struct ParallelConfig {
   std::int64_t persistence = 100'000;
   std::int64_t max_live = 1'000'000'000;
   std::int64_t bucket = 500'000'000;
+  int exchange = 8;
   std::vector<std::string> whole_gradients;
 };
 

@@ -12,8 +12,9 @@
 /// Each storage tensor has its own row of this table: of ZeRO-3 only the large ones (persistence), of ZeRO-2 and 3 not
 /// those of whole_gradients. Whole weights are gathered once after an update, at their first use; chunks at every use.
 /// Where chunks have replicas, these add up their reduced gradients once a step. In the exchange a rank gets the
-/// contributions of all others to its chunk, and adds them up itself; in groups of more than most_exchanging ranks it is a
-/// reduce-scatter.
+/// contributions of all others to its chunk, and adds them up itself: on the GPUs of one host these are copies beside the
+/// products, where a reduce-scatter would take multiprocessors from them. In groups larger than policy.exchange it is a
+/// reduce-scatter, which needs less memory and between many hosts sends less.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +31,6 @@
 #include "llmtrain/params/ownership.hpp"
 
 namespace llmtrain {
-
-/// Ranks of a group, one host's, that send each other their contributions. On the GPUs of one host these are copies beside
-/// the products, where a reduce-scatter would take multiprocessors from them; over a network, and between many, it sends
-/// less.
-inline constexpr int most_exchanging = 8;
 
 /// This rank's coordinates, as far as the stores need them.
 struct StorePlace {
@@ -78,7 +74,7 @@ struct StoreShape {
   bool keeps_whole_weights(int storage) const;
   bool keeps_whole_gradient(int storage) const { return whole_gradients[static_cast<std::size_t>(storage)]; }
   /// Whether contributions to the chunks of a gradient that is not kept whole are exchanged.
-  bool exchanges(int storage) const { return !keeps_whole_gradient(storage) && place.shards <= most_exchanging; }
+  bool exchanges(int storage) const { return !keeps_whole_gradient(storage) && place.shards <= policy.exchange; }
   /// Whether whole accumulators travel as a copy in another type.
   bool converts_to_reduce() const { return types.reduce != types.gradients && place.shards * place.replicas > 1; }
 
