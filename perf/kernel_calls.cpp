@@ -238,7 +238,6 @@ void Caller::add_elementwise() {
       {"dropout_backward",
        [this](auto& w, auto& r, auto&) { kernels_.dropout_backward(stream_, w[0], r[0], r[1], dropout(r[1])); }},
       {"add", [this](auto& w, auto& r, auto&) { kernels_.add(stream_, w[0], r[0], r[1]); }},
-      {"scale_add", [this](auto& w, auto& r, auto&) { kernels_.scale_add(stream_, w[0], r[0], 0.5); }},
       {"sum_parts", [this](auto& w, auto& r, auto&) { kernels_.sum_parts(stream_, w[0], r); }},
       {"convert", [this](auto& w, auto& r, auto&) { kernels_.convert(stream_, w[0], r[0]); }},
       {"copy", [this](auto& w, auto& r, auto&) { kernels_.copy(stream_, w[0], r[0]); }},

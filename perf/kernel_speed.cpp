@@ -99,7 +99,6 @@ void issue_others(Device& trace, Stream stream, DeviceKind kind) {
   kernels.copy(stream, matrix(bf16), matrix(bf16));
   kernels.fill(stream, matrix(bf16), 0);
   kernels.add(stream, matrix(bf16), matrix(bf16), matrix(bf16));
-  kernels.scale_add(stream, matrix(fp32), matrix(bf16), 0.5);
   const Tensor parts[] = {make(bf16, {n}), make(bf16, {n})};
   kernels.sum_parts(stream, make(bf16, {n}), parts);
   kernels.bias_add(stream, matrix(bf16), matrix(bf16), make(bf16, {hidden}));

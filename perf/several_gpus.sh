@@ -132,20 +132,20 @@ speed() {
     }
     return
   fi
-  local qwen="model.seq_len=1024 schedule.micro_batch=8" llama="model.seq_len=8192 schedule.micro_batch=1" zero ways
+  local qwen="model.seq_len=1024 schedule.micro_batch=8" llama="model.seq_len=8192 schedule.micro_batch=1" zero ways keys
   local low="precision.gradients=bf16 precision.moments=bf16"
   # shellcheck disable=SC2086
   {
-    # One GPU holds these only with bf16 gradients and moments: what the others are measured against. Under ZeRO-1 what moves
-    # once a step weighs less the more micro-batches a step has; under ZeRO-3 weights move with each.
+    # One GPU holds these only with bf16 gradients and moments: what the others are measured against, with as many micro-batches.
     speed_of_each qwen2.5-7b $qwen schedule.global_batch=64 $low
     speed_of_each llama3-8b $llama schedule.global_batch=4 $low
-    speed_of qwen2.5-7b $qwen schedule.global_batch=$((64 * ranks)) parallel.zero=1
-    speed_of qwen2.5-7b $qwen schedule.global_batch=$((64 * ranks)) parallel.zero=1 $low precision.reduce=bf16
-    speed_of qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks)) parallel.zero=3
-    speed_of qwen2.5-7b $qwen schedule.global_batch=$((32 * ranks)) parallel.zero=3 $low precision.reduce=bf16
-    # twice the tokens for each gathered weight, and fewer gathered
-    speed_of qwen2.5-7b model.seq_len=1024 schedule.micro_batch=16 schedule.global_batch=$((64 * ranks)) parallel.zero=3 \
+    for zero in 1 3; do
+      for keys in "" "$low precision.reduce=bf16"; do
+        speed_of qwen2.5-7b $qwen schedule.global_batch=$((64 * ranks)) parallel.zero=$zero $keys
+      done
+    done
+    # more than twice the tokens for each gathered weight, and fewer gathered: as much as an H200 holds
+    speed_of qwen2.5-7b model.seq_len=1024 schedule.micro_batch=18 schedule.global_batch=$((72 * ranks)) parallel.zero=3 \
       parallel.persistence=7e7 $low precision.reduce=bf16
     for zero in 1 3; do speed_of llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=$zero; done
     for ways in 2 4 8; do

@@ -48,7 +48,6 @@ class CpuKernels final : public Kernels {
   void do_cross_entropy_with_gradient(Stream, Tensor stats, Tensor logits, Tensor targets, Tensor weights,
                                       VocabRange vocab) override;
   void do_add(Stream, Tensor out, Tensor a, Tensor b) override;
-  void do_scale_add(Stream, Tensor y, Tensor x, double alpha) override;
   void do_sum_parts(Stream, Tensor out, std::span<const Tensor> parts, Write write) override;
   void do_convert(Stream, Tensor destination, Tensor source) override;
   void do_copy(Stream, Tensor destination, Tensor source) override;

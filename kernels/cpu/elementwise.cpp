@@ -34,25 +34,6 @@ void CpuKernels::do_add(Stream, Tensor out, Tensor a, Tensor b) {
   });
 }
 
-void CpuKernels::do_scale_add(Stream, Tensor y, Tensor x, double alpha) {
-  dispatch("scale_add", y.dtype, [&]<class Y>(Y) {
-    dispatch_stored<StatsType<Y>>("terms of scale_add", x.dtype, [&]<class X>(X) {
-      using S = StatsType<Y>;
-      const Matrix<Y> out(y);
-      const Matrix<X> in(x);
-      const S factor = static_cast<S>(alpha);
-      for_blocks({y, x}, [&](std::int64_t r, std::int64_t begin, std::int64_t end) {
-        Y* const out_row = out.row(r);
-        const X* const in_row = in.row(r);
-#pragma omp simd
-        for (std::int64_t i = begin; i < end; ++i) {
-          store(out_row[i], std::fma(factor, static_cast<S>(load(in_row[i])), load(out_row[i])));
-        }
-      });
-    });
-  });
-}
-
 void CpuKernels::do_sum_parts(Stream, Tensor out, std::span<const Tensor> parts, Write write) {
   dispatch("sum_parts", out.dtype, [&]<class Y>(Y) {
     dispatch_stored<StatsType<Y>>("parts of sum_parts", parts[0].dtype, [&]<class X>(X) {

@@ -66,7 +66,6 @@ class CudaKernels final : public Kernels {
   void do_cross_entropy_with_gradient(Stream s, Tensor stats, Tensor logits, Tensor targets, Tensor weights,
                                       VocabRange vocab) override;
   void do_add(Stream s, Tensor out, Tensor a, Tensor b) override;
-  void do_scale_add(Stream s, Tensor y, Tensor x, double alpha) override;
   void do_sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Write write) override;
   void do_convert(Stream s, Tensor destination, Tensor source) override;
   void do_copy(Stream s, Tensor destination, Tensor source) override;

@@ -24,23 +24,6 @@ struct Add {
   };
 };
 
-template <class Y, class T>
-struct ScaleAdd {
-  template <int width>
-  struct Body {
-    Matrix<Y> y;
-    Matrix<T> x;
-    StatsType<Y> alpha;
-    __device__ void operator()(std::int64_t r, std::int64_t c) const {
-      auto sum = y.template values<width>(r, c);
-      const auto term = x.template values<width>(r, c);
-#pragma unroll
-      for (int i = 0; i < width; ++i) sum.at[i] = std::fma(alpha, static_cast<StatsType<Y>>(term.at[i]), sum.at[i]);
-      y.put(r, c, sum);
-    }
-  };
-};
-
 template <class Y, class X>
 struct SumParts {
   template <int width>
@@ -123,16 +106,6 @@ void CudaKernels::do_add(Stream s, Tensor out, Tensor a, Tensor b) {
   dispatch("add", out.dtype, [&]<class T>(T) {
     for_elements<Add<T>::template Body, full_width<T>>(streams_[s], "add", {out, a, b}, Matrix<T>(out), Matrix<T>(a),
                                                        Matrix<T>(b));
-  });
-}
-
-void CudaKernels::do_scale_add(Stream s, Tensor y, Tensor x, double alpha) {
-  dispatch("scale_add", y.dtype, [&]<class Y>(Y) {
-    dispatch_stored<StatsType<Y>>("terms of scale_add", x.dtype, [&]<class X>(X) {
-      constexpr int full = std::max(full_width<Y>, full_width<X>);
-      for_elements<ScaleAdd<Y, X>::template Body, full>(streams_[s], "scale_add", {y, x}, Matrix<Y>(y), Matrix<X>(x),
-                                                        static_cast<StatsType<Y>>(alpha));
-    });
   });
 }
 

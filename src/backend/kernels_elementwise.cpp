@@ -18,15 +18,6 @@ void Kernels::add(Stream s, Tensor out, Tensor a, Tensor b) {
   do_add(s, out, a, b);
 }
 
-void Kernels::scale_add(Stream s, Tensor y, Tensor x, double alpha) {
-  const OperationCheck check("scale_add", {{"y", y}, {"x", x}});
-  check.that(
-      y && x && is_floating(y) && is_floating(x) && stats_dtype(y.dtype) == stats_dtype(x.dtype) && same_matrix(y, x),
-      "y must have x's shape and stats dtype, and be floating");
-  note("scale_add", s, {y}, {x, y});
-  do_scale_add(s, y, x, alpha);
-}
-
 void Kernels::sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Write write) {
   LLMTRAIN_CHECK(!parts.empty());
   for (const Tensor& part : parts) {

@@ -79,10 +79,11 @@ TEST_CASE("notes list destinations of accumulation on both sides and leave absen
   auto w = Buffer<float>::random(random, {4});
   Buffer<float> out({3, 4}), rstd({3});
   Notes notes;
-  kernels().scale_add(stream, y.tensor(), x.tensor(), 2);
+  const Tensor part = x.tensor();
+  kernels().sum_parts(stream, y.tensor(), std::span(&part, 1), Write::accumulate);
   kernels().rms_norm_forward(stream, out.tensor(), {}, rstd.tensor(), x.tensor(), {}, w.tensor(), 1e-5);
   REQUIRE(notes.notes.size() == 2);
-  CHECK(notes.notes[0].name == "scale_add");
+  CHECK(notes.notes[0].name == "sum_parts");
   REQUIRE(notes.notes[0].writes.size() == 1);
   CHECK(notes.notes[0].writes[0].data == y.tensor().data);
   REQUIRE(notes.notes[0].reads.size() == 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// add, scale_add, convert, copy and fill: strided, dense, in place, and over more than one block.
+/// add, sum_parts, convert, copy and fill: strided, dense, in place, and over more than one block.
 #include "kernels.hpp"
 
 using namespace llmtrain;
@@ -25,21 +25,6 @@ TEST_CASE_TEMPLATE("add sums strided tensors, also in place", T, Bf16, float, do
     check_close("add", out, expected, tolerance<T>);
     kernels().add(stream, a.tensor(), a.tensor(), b.tensor());
     CHECK(a.same_bits(out));
-  }
-}
-
-TEST_CASE_TEMPLATE("scale_add adds a multiple", T, Bf16, float, double) {
-  Random random(2);
-  for (const auto& [rows, cols, leading] : sizes) {
-    const auto before = Buffer<T>::random(random, {rows, cols}, leading);
-    auto x = Buffer<T>::random(random, {rows, cols}), y = before;
-    std::vector<double> expected = before.values();
-    for (std::int64_t i = 0; i < x.numel(); ++i) expected[static_cast<std::size_t>(i)] -= 0.75 * x.flat(i);
-    check_thread_invariance(y, [&] {
-      y = before;
-      kernels().scale_add(stream, y.tensor(), x.tensor(), -0.75);
-    });
-    check_close("scale_add", y, expected, tolerance<T>);
   }
 }
 

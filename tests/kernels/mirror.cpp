@@ -215,10 +215,6 @@ void MirrorKernels::do_add(Stream, Tensor out, Tensor a, Tensor b) {
   mirrored({&out, &a, &b}, [&](Kernels& on) { on.add(stream_, out, a, b); });
 }
 
-void MirrorKernels::do_scale_add(Stream, Tensor y, Tensor x, double alpha) {
-  mirrored({&y, &x}, [&](Kernels& on) { on.scale_add(stream_, y, x, alpha); });
-}
-
 void MirrorKernels::do_sum_parts(Stream, Tensor out, std::span<const Tensor> parts, Write write) {
   std::vector<Tensor> copies(parts.begin(), parts.end());
   std::vector<Tensor*> all{&out};

@@ -6,63 +6,17 @@
 #include <doctest/doctest.h>
 
 #include <bit>
-#include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "../../src/backend/cpu/communicator.hpp"
+#include "support/ranks.hpp"
 
 using namespace llmtrain;
+using namespace llmtrain::test;
 
 namespace {
-
-std::unique_ptr<Kernels> no_kernels() { return nullptr; }
-
-/// A device and communicators over all ranks; few staging bytes, so that reductions run in many rounds.
-struct Ranks {
-  explicit Ranks(bool check, std::int64_t staging_bytes = 2048, std::int64_t max_message = 1 << 30)
-      : check(check), bytes(staging_bytes), max_message(max_message) {
-    group.name = "all";
-    group.comm = MpiComm::world();
-    group.rank = group.comm.rank();
-    for (int p = 0; p < group.comm.size(); ++p) group.world_ranks.push_back(p);
-  }
-
-  std::unique_ptr<CpuCommunicator> make() {
-    staging.emplace_back(static_cast<std::size_t>(bytes));
-    const Tensor workspace = Tensor::dense(staging.back().data(), DType::uint8, {bytes});
-    return std::make_unique<CpuCommunicator>(device, group, workspace, CpuCommunicatorOptions{check, max_message});
-  }
-
-  CpuDevice device{1, &no_kernels};
-  Stream stream = device.make_stream("test");
-  Group group;
-  bool check;
-  std::int64_t bytes, max_message;
-  std::deque<std::vector<std::byte>> staging;
-};
-
-/// Element i of a rank's data: over thirty binades, so that nearly every order of a sum gives other bits.
-template <class T>
-T value(int rank, std::int64_t i) {
-  std::uint64_t h =
-      static_cast<std::uint64_t>(i + 1) * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(rank) * 0xda942042e4dd58b5u;
-  h = (h ^ (h >> 31)) * 0xbf58476d1ce4e5b9u;
-  h ^= h >> 29;
-  if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<std::int32_t>(h >> 36) - (1 << 27));
-  const double unit = static_cast<double>(h >> 11) / static_cast<double>(std::uint64_t{1} << 52) - 1.0;
-  return static_cast<T>(std::ldexp(unit, static_cast<int>(h % 30)));
-}
-
-template <class T>
-std::vector<T> values(int rank, std::int64_t count) {
-  std::vector<T> data(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i) data[static_cast<std::size_t>(i)] = value<T>(rank, i);
-  return data;
-}
 
 template <class T>
 std::vector<T> sums(int ranks, std::int64_t count, bool reversed = false) {
@@ -72,16 +26,6 @@ std::vector<T> sums(int ranks, std::int64_t count, bool reversed = false) {
     for (std::size_t i = 0; i < total.size(); ++i) total[i] += next[i];
   }
   return total;
-}
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
-}
-
-template <class T>
-Tensor view(std::vector<T>& data) {
-  return Tensor::dense(data.data(), dtype_of<T>, {static_cast<std::int64_t>(data.size())});
 }
 
 const std::int64_t sizes[] = {0, 1, 2, 3, 5, 255, 1000, 20011};
@@ -222,75 +166,6 @@ TEST_CASE("broadcast from every root, in messages that are cut") {
         CHECK(same_bits(data, values<double>(root, n)));
       }
     }
-  }
-}
-
-TEST_CASE("a ring of sends and receives, several in flight") {
-  for (const bool check : {false, true}) {
-    Ranks ranks(check);
-    const auto comm = ranks.make();
-    const int p = comm->size(), me = comm->rank();
-    if (p == 1) continue;
-    const int next = (me + 1) % p, previous = (me - 1 + p) % p;
-    std::vector<std::vector<float>> sent, received;
-    std::vector<Event> events;
-    for (int k = 0; k < 5; ++k) {
-      const std::int64_t n = k * 5000 + 1;
-      sent.push_back(values<float>(me * 10 + k, n));
-      received.emplace_back(static_cast<std::size_t>(n));
-      Communicator::Batch batch(*comm, {});
-      batch.send(view(sent.back()), next);
-      batch.receive(view(received.back()), previous);
-      events.push_back(batch.submit());
-    }
-    ranks.stream.wait(events[4]);  // they complete in issue order, so this is enough
-    for (int k = 0; k < 5; ++k) {
-      CHECK(ranks.device.has_happened(events[static_cast<std::size_t>(k)]));
-      CHECK(same_bits(received[static_cast<std::size_t>(k)], values<float>(previous * 10 + k, k * 5000 + 1)));
-    }
-    if (me < 2) {  // a pipeline: only two ranks take part, one way
-      std::vector<float> data = values<float>(7, 30000), copy(30000);
-      Communicator::Batch batch(*comm, {});
-      if (me == 0) batch.send(view(data), 1);
-      if (me == 1) batch.receive(view(copy), 0);
-      ranks.stream.wait(batch.submit());
-      CHECK((me == 0 || same_bits(copy, data)));
-    }
-  }
-}
-
-TEST_CASE("shifts by every distance, several in a batch and in flight, and a copy beside them") {
-  for (const bool check : {false, true}) {
-    Ranks ranks(check);
-    const auto comm = ranks.make();
-    const int p = comm->size(), me = comm->rank();
-    constexpr std::int64_t n = 7001;
-    // As tokens are gathered: every rank's values, this rank's own by a copy.
-    const std::vector<float> own = values<float>(me, n), more = values<float>(me + 100, 3 * n);
-    std::vector<float> all(static_cast<std::size_t>(p * n)), others(static_cast<std::size_t>(3 * n * p));
-    std::vector<float> source = own, longer = more;
-    Event last{};
-    for (int distance = 1; distance < p; ++distance) {
-      const int from = (me - distance + p) % p;
-      Communicator::Batch batch(*comm, {});
-      batch.shift(view(all).flat(from * n, n), view(source), distance);
-      batch.shift(view(others).flat(from * 3 * n, 3 * n), view(longer), distance);
-      last = batch.submit();
-    }
-    Communicator::Batch copies(*comm, last);
-    copies.copy(view(all).flat(me * n, n), view(source));
-    copies.copy(view(others).flat(me * 3 * n, 3 * n), view(longer));
-    ranks.stream.wait(copies.submit());
-    for (int rank = 0; rank < p; ++rank) {
-      const std::vector<float> first = values<float>(rank, n), second = values<float>(rank + 100, 3 * n);
-      CHECK(std::equal(first.begin(), first.end(), all.begin() + rank * n));
-      CHECK(std::equal(second.begin(), second.end(), others.begin() + rank * 3 * n));
-    }
-    if (p == 1) continue;
-    Communicator::Batch wrong(*comm, {});
-    CHECK_THROWS_AS(wrong.shift(view(all), view(all), 0), Error);
-    CHECK_THROWS_AS(wrong.shift(view(all), view(all), p), Error);
-    CHECK_THROWS_AS(wrong.shift(view(all), view(source), 1), Error);
   }
 }
 

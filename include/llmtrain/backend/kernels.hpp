@@ -225,8 +225,7 @@ class Kernels {
   void cross_entropy_with_gradient(Stream s, Tensor stats, Tensor logits, Tensor targets, Tensor weights,
                                    VocabRange vocab);
 
-  void add(Stream s, Tensor out, Tensor a, Tensor b);          ///< out = a + b; may alias
-  void scale_add(Stream s, Tensor y, Tensor x, double alpha);  ///< y += alpha x; of one stats dtype
+  void add(Stream s, Tensor out, Tensor a, Tensor b);  ///< out = a + b; may alias
   /// out (+)= parts[0] + parts[1] + ..., in this order in the stats dtype and rounded once (once every sum_parts_at_once
   /// parts); dense, of one size. `out` may be one of the parts; these may be narrower.
   void sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Write write = Write::overwrite);
@@ -292,7 +291,6 @@ class Kernels {
   virtual void do_cross_entropy_with_gradient(Stream s, Tensor stats, Tensor logits, Tensor targets, Tensor weights,
                                               VocabRange vocab) = 0;
   virtual void do_add(Stream s, Tensor out, Tensor a, Tensor b) = 0;
-  virtual void do_scale_add(Stream s, Tensor y, Tensor x, double alpha) = 0;
   virtual void do_sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Write write) = 0;
   virtual void do_convert(Stream s, Tensor destination, Tensor source) = 0;
   virtual void do_copy(Stream s, Tensor destination, Tensor source) = 0;

@@ -24,7 +24,7 @@ struct IssuedCollective {
   std::string_view name;
   DType dtype = DType::fp32;
   std::int64_t elements = 0;  ///< of the larger of source and destination
-  int from = -1, to = -1;     ///< ranks of the group: root of a broadcast, ends of a transfer; `to`: distance of a shift
+  int from = -1, to = -1;  ///< ranks of the group: root of a broadcast, ends of a transfer; `to`: distance of a shift
   ReduceOp reduce = ReduceOp::sum;
 
   bool operator==(const IssuedCollective&) const = default;

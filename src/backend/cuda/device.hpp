@@ -100,8 +100,7 @@ class CudaDevice final : public Device {
   std::vector<Mark> marks_;
   std::uint64_t recorded_ = 0;
   WaitTimes wait_times_;
-  std::array<Staging, 32>
-      staging_;  ///< more than the uploads of a micro-batch: the host need not wait for the one before
+  std::array<Staging, 32> staging_;  ///< more than a micro-batch uploads: the host does not wait for the one before
   std::size_t next_staging_ = 0;
   char* landing_ = nullptr;  ///< pinned memory of downloads
   std::vector<Download> downloads_;
