@@ -181,6 +181,14 @@ GroupHealth Examiner::measure_group(const std::string& name, std::vector<int> me
   health.all_gather = rate("all_gather", [&](Communicator::Batch& batch) { batch.all_gather(whole, part); });
   health.reduce_scatter =
       rate("reduce_scatter", [&](Communicator::Batch& batch) { batch.reduce_scatter(part, whole); });
+  const int rank = line.communicator->rank();
+  const auto part_of = [&](const Tensor& tensor, int owner) { return tensor.flat(owner * part.numel(), part.numel()); };
+  health.exchange = rate("all_gather", [&](Communicator::Batch& batch) {
+    for (int distance = 1; distance < size; ++distance) {
+      const int to = (rank + distance) % size, from = (rank - distance + size) % size;
+      batch.shift(part_of(line.received, from), part_of(whole, to), distance);
+    }
+  });
   return health;
 }
 
@@ -207,16 +215,17 @@ std::vector<RankHealth> gather(const MpiComm& world, const RankHealth& mine) {
 /// The row of each group, on every rank: its first member's figures; its slowest member would report the same, for a
 /// collective ends for all.
 std::vector<GroupHealth> gather(const MpiComm& world, const Topology& topology, AxisSet axes, const GroupHealth& mine) {
-  constexpr std::size_t fields = 4;
+  constexpr std::size_t fields = 5;
   std::vector<double> numbers(static_cast<std::size_t>(world.size()) * fields);
   double* const own = numbers.data() + static_cast<std::size_t>(world.rank()) * fields;
   own[0] = mine.latency, own[1] = mine.all_reduce, own[2] = mine.all_gather, own[3] = mine.reduce_scatter;
+  own[4] = mine.exchange;
   world.all_reduce(numbers, MpiOp::sum);
   std::vector<GroupHealth> all;
   for (int rank = 0; rank < world.size(); ++rank) {
     if (topology.index(axes, rank) != 0) continue;
     const double* const n = numbers.data() + static_cast<std::size_t>(rank) * fields;
-    all.push_back({mine.name, topology.members(axes, rank), n[0], n[1], n[2], n[3]});
+    all.push_back({mine.name, topology.members(axes, rank), n[0], n[1], n[2], n[3], n[4]});
   }
   return all;
 }

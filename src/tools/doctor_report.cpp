@@ -85,7 +85,8 @@ struct GroupFigure {
 constexpr GroupFigure group_figures[] = {{"latency", &GroupHealth::latency},
                                          {"all-reduce", &GroupHealth::all_reduce},
                                          {"all-gather", &GroupHealth::all_gather},
-                                         {"reduce-scatter", &GroupHealth::reduce_scatter}};
+                                         {"reduce-scatter", &GroupHealth::reduce_scatter},
+                                         {"exchange", &GroupHealth::exchange}};
 
 /// Axes in the order in which they were measured.
 std::vector<std::string> axes_of(const Health& health) {
@@ -163,11 +164,13 @@ std::string pair_table(const Health& health) {
 
 std::string group_table(const Health& health) {
   if (health.groups.empty()) return {};
-  std::string text = fmt::format("\n{:<10} {:<24} {:>12} {:>17} {:>17} {:>17}\n", "group", "ranks", "latency, us",
-                                 "all-reduce, GB/s", "all-gather, GB/s", "reduce-sc., GB/s");
+  std::string text =
+      fmt::format("\n{:<10} {:<24} {:>12} {:>17} {:>17} {:>17} {:>17}\n", "group", "ranks", "latency, us",
+                  "all-reduce, GB/s", "all-gather, GB/s", "reduce-sc., GB/s", "exchange, GB/s");
   for (const GroupHealth& g : health.groups) {
-    text += fmt::format("{:<10} {:<24} {:>12.1f} {:>17.2f} {:>17.2f} {:>17.2f}\n", g.name, ranges(g.ranks),
-                        g.latency / 1e-6, g.all_reduce / giga, g.all_gather / giga, g.reduce_scatter / giga);
+    text += fmt::format("{:<10} {:<24} {:>12.1f} {:>17.2f} {:>17.2f} {:>17.2f} {:>17.2f}\n", g.name, ranges(g.ranks),
+                        g.latency / 1e-6, g.all_reduce / giga, g.all_gather / giga, g.reduce_scatter / giga,
+                        g.exchange / giga);
   }
   return text +
          "(GB/s that a rank sends: 2 (n - 1) / n of the tensor in an all-reduce, else (n - 1) / n, over the time)\n";

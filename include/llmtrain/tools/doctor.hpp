@@ -39,8 +39,8 @@ struct GroupHealth {
   std::vector<int> ranks;
   double latency = 0;  ///< seconds of an all-reduce of 4 bytes
   // Bytes that a rank sends in a second, by the formula of the ring: 2 (n - 1) / n of the tensor in an all-reduce,
-  // (n - 1) / n of the whole tensor in the others.
-  double all_reduce = 0, all_gather = 0, reduce_scatter = 0;
+  // (n - 1) / n of the whole tensor in the others. In an exchange each rank sends every other one its part of the tensor.
+  double all_reduce = 0, all_gather = 0, reduce_scatter = 0, exchange = 0;
 };
 
 struct Health {

@@ -56,7 +56,7 @@ NcclCommunicator::~NcclCommunicator() {
   }
   try {
     cuda_.synchronize(stream_);
-    peers_.reset();
+    if (peers_ != nullptr) peers_->close();
     settle(ncclCommFinalize(comm_), "ncclCommFinalize");
     ncclCommDestroy(comm_);
   } catch (const std::exception& error) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <string>
 
 #include "llmtrain/base/error.hpp"
@@ -77,7 +76,9 @@ std::unique_ptr<PeerCopies> PeerCopies::connect(CudaDevice& device, const Group&
   const std::vector<std::string> gpus = comm.all_gather(own_uuid());
   if (!all(std::ranges::all_of(gpus, reaches))) return nullptr;
   std::unique_ptr<PeerCopies> copies(new PeerCopies(device, group));
-  return all(copies->open_counters()) ? std::move(copies) : nullptr;
+  if (all(copies->open_counters())) return copies;
+  copies->close();
+  return nullptr;
 }
 
 bool PeerCopies::open_counters() {
@@ -99,16 +100,12 @@ bool PeerCopies::open_counters() {
   return opened;
 }
 
-PeerCopies::~PeerCopies() {
-  if (std::uncaught_exceptions() > 0) return;
+void PeerCopies::close() {
   for (const auto& [place, memory] : mapped_) cudaIpcCloseMemHandle(memory);
   for (const Peer& peer : peers_) {
     if (peer.counters != nullptr) cudaIpcCloseMemHandle(peer.counters);
   }
-  try {
-    group_.comm.barrier();           // memory is freed when nobody sees it any more
-  } catch (const std::exception&) {  // the job is about to end
-  }
+  group_.comm.barrier();  // memory is freed when nobody sees it any more
   cudaFree(counters_);
 }
 

@@ -25,10 +25,11 @@ class PeerCopies {
   /// Null where a rank of the group cannot reach the memory of another one (other hosts, GPUs that are hidden or apart), or
   /// where LLMTRAIN_PEER_COPIES=0 forbids it. Collective over the group.
   static std::unique_ptr<PeerCopies> connect(CudaDevice& device, const Group& group);
-  /// Collective over the group, unless an error is unwinding the stack; nothing may be in flight.
-  ~PeerCopies();
   PeerCopies(const PeerCopies&) = delete;
   PeerCopies& operator=(const PeerCopies&) = delete;
+  /// Lets go of the others' memory, so that they may free it; nothing may be in flight. Collective over the group. Without
+  /// it, as after an error, all stays mapped until the process ends.
+  void close();
 
   /// Whether these are only shifts and large gathers: the same answer on all ranks.
   static bool takes(std::span<const Communicator::Op> ops);
