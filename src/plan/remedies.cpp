@@ -17,6 +17,9 @@ struct Change {
 
 std::vector<Change> changes_of(const Deck& deck) {
   std::vector<Change> changes;
+  if (deck.parallel.zero >= 2 && deck.parallel.exchange > 1) {
+    changes.push_back({"parallel.exchange=1", [](Deck& d) { d.parallel.exchange = 1; }});
+  }
   for (int zero = deck.parallel.zero + 1; zero <= 3; ++zero) {
     changes.push_back({fmt::format("parallel.zero={}", zero), [zero](Deck& d) { d.parallel.zero = zero; }});
   }

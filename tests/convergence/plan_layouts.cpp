@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Plans are what is run: predicted bytes are the allocated ones on every rank, and a step stretched from a few
 /// micro-batches is the whole step.
+#include "llmtrain/plan/report.hpp"
 #include "support/layout_traces.hpp"
 
 using namespace llmtrain;
@@ -98,4 +99,25 @@ TEST_CASE("ZeRO's formulas hold for 70B, padding aside") {
   CHECK(static_bytes(3, Storage16::bf16) * share == doctest::Approx(17.50e9).epsilon(1e-3));
   CHECK(static_bytes(0, Storage16::fp32) * share == doctest::Approx(1.260e12).epsilon(1e-3));
   CHECK(static_bytes(3, Storage16::fp32) * share == doctest::Approx(19.69e9).epsilon(1e-3));
+}
+
+TEST_CASE("where an exchange of gradients takes too much memory, a reduce-scatter is proposed") {
+  Deck deck = matrix_models().front().deck;
+  deck.parallel.zero = 2;
+  deck.schedule.micro_batch = 1;
+  deck.schedule.global_batch = 8;
+  Hardware hardware = find_hardware("h200");
+  const auto plan_of = [&] { return plan_layout(deck, 4, hardware, PlanDepth::fit); };
+  const std::int64_t more = plan_of().largest().peak_bytes();
+  deck.parallel.exchange = 3;
+  const std::int64_t less = plan_of().largest().peak_bytes();
+  CHECK(less < more);
+  deck.parallel.exchange = 4;
+  hardware.memory = static_cast<double>(less + more) / 2;
+  hardware.reserved = 0;
+  const LayoutPlan plan = plan_of();
+  CHECK_FALSE(plan.fits);
+  CHECK(remedies(plan).find("parallel.exchange=1 ") != std::string::npos);
+  hardware.memory = static_cast<double>(less) - 1;
+  CHECK(remedies(plan_of()).find("parallel.exchange=1 ") == std::string::npos);
 }
