@@ -7,6 +7,7 @@
 
 #include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/step.hpp"
+#include "support/checked_flights.hpp"
 #include "support/gpt.hpp"
 #include "support/layouts.hpp"
 #include "support/random_batch.hpp"
@@ -96,6 +97,18 @@ TEST_CASE("gradients in fp64 are those of one rank") {
     for (const Deck& deck : cuts(model)) {
       check_run(job, deck, 1, one, Agreement::bound);
     }
+  }
+}
+
+TEST_CASE("tokens and sums are not touched on their way, nor used before they are there") {
+  LayoutJob job;
+  for (const Deck& model : {full_llama(), gpt()}) {
+    Deck deck = with(model, Compute::fp32);
+    deck.parallel.tensor = job.world.size();
+    deck.parallel.sequence = true;
+    const LayoutNumbers unchecked = job.run(deck, job.world.size(), 2);
+    const CheckedFlights checked;
+    check_run(job, deck, 2, unchecked, Agreement::bits);
   }
 }
 

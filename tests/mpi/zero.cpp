@@ -5,7 +5,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -17,24 +16,12 @@
 #include "llmtrain/checkpoint/saver.hpp"
 #include "llmtrain/driver/state.hpp"
 #include "llmtrain/parallel/groups.hpp"
+#include "support/checked_flights.hpp"
 #include "support/tiny_run.hpp"
 
 using namespace llmtrain;
 
 namespace {
-
-/// Results of collectives are held back, and sources watched, while an object of this lives.
-class CheckedFlights {
- public:
-  CheckedFlights() { setenv(name, "1", 1); }
-  ~CheckedFlights() { before_.empty() ? unsetenv(name) : setenv(name, before_.c_str(), 1); }
-  CheckedFlights(const CheckedFlights&) = delete;
-  CheckedFlights& operator=(const CheckedFlights&) = delete;
-
- private:
-  static constexpr const char* name = "LLMTRAIN_CHECK_IN_FLIGHT";
-  const std::string before_ = std::getenv(name) == nullptr ? "" : std::getenv(name);
-};
 
 std::vector<char> state_after(const Deck& deck, std::int64_t steps) {
   TinyRun run(deck);
