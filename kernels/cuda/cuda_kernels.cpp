@@ -4,13 +4,11 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-#include <cstring>
-
 #include "cuda/attention.hpp"
 #include "cuda/gemm.hpp"
 #include "cuda/gemm_tuner.hpp"
 #include "llmtrain/backend/workspace.hpp"
+#include "llmtrain/base/host.hpp"
 
 namespace llmtrain {
 
@@ -22,10 +20,7 @@ CudaKernels::CudaKernels(const CudaStreams& streams, bool deterministic)
 
 CudaKernels::~CudaKernels() = default;
 
-GemmTuner* CudaKernels::gemm_tuner() {
-  const char* setting = std::getenv("LLMTRAIN_TUNE_GEMM");
-  return setting != nullptr && std::strcmp(setting, "0") == 0 ? nullptr : tuner_.get();
-}
+GemmTuner* CudaKernels::gemm_tuner() { return is_switched_on("LLMTRAIN_TUNE_GEMM", true) ? tuner_.get() : nullptr; }
 
 void* CudaKernels::partial_sums(std::int64_t bytes) const {
   const std::int64_t libraries = workspace().bytes() - cuda_partial_sums_bytes;

@@ -20,6 +20,11 @@ const char* name_of(Communicator::OpKind kind) {
   return "?";
 }
 
+bool is_copied(std::string_view name, std::int64_t source_bytes) {
+  constexpr std::int64_t large = std::int64_t{1} << 20;  // smaller parts meet sooner on the GPU alone
+  return name == "shift" || name == "copy" || (name == "all_gather" && source_bytes >= large);
+}
+
 void Communicator::Batch::all_reduce(Tensor tensor, ReduceOp op) {
   LLMTRAIN_CHECK(tensor.is_dense());
   ops_.push_back({OpKind::all_reduce, tensor, tensor, 0, op});

@@ -5,10 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/host.hpp"
 
 namespace llmtrain {
 
@@ -71,13 +70,12 @@ const char* LeaseBook::given_back(const Tensor& tensor) const {
 }
 
 bool debug_checks() {
-  const char* setting = std::getenv("LLMTRAIN_CHECK_IN_FLIGHT");
-  if (setting != nullptr) return std::strcmp(setting, "0") != 0;
 #ifdef NDEBUG
-  return false;
+  constexpr bool otherwise = false;
 #else
-  return true;
+  constexpr bool otherwise = true;
 #endif
+  return is_switched_on("LLMTRAIN_CHECK_IN_FLIGHT", otherwise);
 }
 
 void HazardChecker::join(Clock& clock, const Clock& other) {

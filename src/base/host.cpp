@@ -5,6 +5,9 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <cstring>
+
 namespace llmtrain {
 
 std::string host_name() {
@@ -20,6 +23,11 @@ std::string core_mask() {
   if (sched_getaffinity(0, sizeof set, &set) != 0) return mask;
   for (std::size_t core = 0; core < mask.size(); ++core) mask[core] = CPU_ISSET(core, &set) ? '1' : '0';
   return mask;
+}
+
+bool is_switched_on(const char* variable, bool otherwise) {
+  const char* const setting = std::getenv(variable);
+  return setting == nullptr ? otherwise : std::strcmp(setting, "0") != 0;
 }
 
 }  // namespace llmtrain

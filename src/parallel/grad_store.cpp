@@ -71,12 +71,10 @@ std::int64_t GradStore::buffer_bytes(int use) const {
 }
 
 std::int64_t GradStore::contribution_bytes(int use, std::size_t count) const {
-  const std::span storages(shape_.storages_of(opens_[static_cast<std::size_t>(use)]));
-  std::int64_t elements = 0;
-  for (const int storage : storages.first(std::min(count, storages.size()))) {
-    if (shape_.exchanges(storage)) elements += shape_.layout(storage).padded - shape_.layout(storage).chunk;
-  }
-  return elements * size_of(shape_.types.reduce);
+  const std::int64_t whole = lease_buffer_bytes(
+      shape_, opens_[static_cast<std::size_t>(use)], shape_.types.reduce,
+      [&](int storage) { return shape_.exchanges(storage); }, count);
+  return whole / shape_.place.shards * (shape_.place.shards - 1);
 }
 
 std::vector<Tensor> GradStore::contributions(int use, std::size_t storage_of_lease) const {
@@ -168,11 +166,11 @@ void GradStore::reduce_whole(int lease, Event ready) {
 void GradStore::exchange(BucketBatch& batch, std::size_t storage_of_lease,
                          const std::vector<Tensor>& contributions) const {
   const int storage = shape_.storages_of(opens_[static_cast<std::size_t>(use_)])[storage_of_lease];
-  const int shards = shape_.place.shards, shard = shape_.place.chunk.shard;
-  for (int distance = 1; distance < shards; ++distance) {
-    const int to = (shard + distance) % shards, from = (shard - distance + shards) % shards;
-    batch.shift(contributions[static_cast<std::size_t>(from)],
-                shape_.chunk(storage, buffer(use_, storage_of_lease), to), distance);
+  const Tensor whole = buffer(use_, storage_of_lease);
+  const Group& group = groups_.shard->group();
+  for (int distance = 1; distance < group.size(); ++distance) {
+    batch.shift(contributions[static_cast<std::size_t>(group.at_distance(-distance))],
+                shape_.chunk(storage, whole, group.at_distance(distance)), distance);
   }
 }
 

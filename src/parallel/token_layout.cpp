@@ -4,12 +4,6 @@
 
 namespace llmtrain {
 
-namespace {
-
-int rank_at(const TensorGroup& group, int distance) { return (group.rank + distance + group.size) % group.size; }
-
-}  // namespace
-
 AllTokens gather_tokens(Context& ctx, ScratchStack::Frame& frame, Tensor part) {
   const TensorGroup& group = ctx.tensor;
   if (!group.sequence) return {part, {}, {{part}}};
@@ -19,7 +13,7 @@ AllTokens gather_tokens(Context& ctx, ScratchStack::Frame& frame, Tensor part) {
   all.parts.push_back({part, rows_of(group.rank)});
   Communicator::Batch batch(*group.communicator, ctx.stream.record());
   for (int distance = 1; distance < group.size; ++distance) {
-    const int from = rank_at(group, -distance);
+    const int from = group.communicator->group().at_distance(-distance);
     batch.shift(place_of(from), part, distance);
     if (distance + 1 == group.size) batch.copy(place_of(group.rank), part);
     all.arrival = batch.submit();
@@ -53,21 +47,22 @@ TokenSums::TokenSums(Context& ctx, ScratchStack::Frame& frame, Tensor sum, std::
   const auto take = [&] { return frame.take(sum.dtype, {rows, sum.cols()}); };
   for (int rank = 0; rank < group.size; ++rank) terms_.push_back(take());
   for (int distance = 1; distance < group.size; ++distance) {
-    parts_.push_back({take(), rank_at(group, distance) * rows});
+    parts_.push_back({take(), group.communicator->group().at_distance(distance) * rows});
   }
   parts_.push_back({terms_[static_cast<std::size_t>(group.rank)], group.rank * rows});
 }
 
-void TokenSums::send(const TokenPart& part) {
-  const TensorGroup& group = ctx_.tensor;
-  if (!group.sequence) {
-    arrival_ = sum_partials(ctx_, part.tensor, part.tensor);
+void TokenSums::send(std::size_t part) {
+  if (!ctx_.tensor.sequence) {
+    arrival_ = sum_partials(ctx_, sum_, sum_);
     return;
   }
-  const auto distance = static_cast<int>(&part - parts_.data()) + 1;
-  if (distance == group.size) return;  // its own
-  Communicator::Batch batch(*group.communicator, ctx_.stream.record());
-  batch.shift(terms_[static_cast<std::size_t>(rank_at(group, -distance))], part.tensor, distance);
+  const auto distance = static_cast<int>(part) + 1;
+  if (distance == ctx_.tensor.size) return;  // its own
+  Communicator& communicator = *ctx_.tensor.communicator;
+  Communicator::Batch batch(communicator, ctx_.stream.record());
+  const auto from = static_cast<std::size_t>(communicator.group().at_distance(-distance));
+  batch.shift(terms_[from], parts_[part].tensor, distance);
   arrival_ = batch.submit();
 }
 

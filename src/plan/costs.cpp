@@ -37,12 +37,6 @@ double attention_seconds(const AttentionModel& model, const OpNote& note) {
          (1 + model.half / attention_sequence(note) + model.head / head_dim);
 }
 
-/// Whether it is moved by copy engines where there are such.
-bool is_copied(const CollectiveNote& note) {
-  const std::string_view name = note.name;
-  return name == "shift" || name == "copy" || (name == "all_gather" && note.source.bytes() >= copied_part_bytes);
-}
-
 }  // namespace
 
 GroupPlacement place_group(std::span<const int> world_ranks, int ranks_a_node) {
@@ -106,7 +100,8 @@ BatchSeconds batch_seconds(const Hardware& hardware, const GroupPlacement& place
     bytes += sent_bytes(c.name, static_cast<double>(larger), placement.size);
   }
   const bool leaves = placement.nodes > 1;
-  if (!leaves && hardware.copies.bandwidth > 0 && std::ranges::all_of(collectives, is_copied)) {
+  const auto copied = [](const CollectiveNote& c) { return is_copied(c.name, c.source.bytes()); };
+  if (!leaves && hardware.copies.bandwidth > 0 && std::ranges::all_of(collectives, copied)) {
     const double seconds = bytes / hardware.copies.bandwidth + hardware.copies.latency;
     return {seconds, (1 - hardware.copies.overlap) * seconds};
   }

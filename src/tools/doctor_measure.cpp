@@ -181,12 +181,12 @@ GroupHealth Examiner::measure_group(const std::string& name, std::vector<int> me
   health.all_gather = rate("all_gather", [&](Communicator::Batch& batch) { batch.all_gather(whole, part); });
   health.reduce_scatter =
       rate("reduce_scatter", [&](Communicator::Batch& batch) { batch.reduce_scatter(part, whole); });
-  const int rank = line.communicator->rank();
+  const Group& group = line.communicator->group();
   const auto part_of = [&](const Tensor& tensor, int owner) { return tensor.flat(owner * part.numel(), part.numel()); };
   health.exchange = rate("all_gather", [&](Communicator::Batch& batch) {
     for (int distance = 1; distance < size; ++distance) {
-      const int to = (rank + distance) % size, from = (rank - distance + size) % size;
-      batch.shift(part_of(line.received, from), part_of(whole, to), distance);
+      batch.shift(part_of(line.received, group.at_distance(-distance)), part_of(whole, group.at_distance(distance)),
+                  distance);
     }
   });
   return health;

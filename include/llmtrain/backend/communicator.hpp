@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "llmtrain/backend/device.hpp"
@@ -10,9 +11,6 @@
 namespace llmtrain {
 
 enum class ReduceOp { sum, max };
-
-/// Parts of an all-gather from this size on are moved by the copy engines of the GPUs of one host, where there are such.
-inline constexpr std::int64_t copied_part_bytes = std::int64_t{1} << 20;
 
 /// Operations of one communicator run in issue order; the members of a batch run together. Every rank of the group
 /// issues the same batches in the same order; that is why only one host thread may use a communicator.
@@ -75,5 +73,9 @@ class Communicator {
 
 /// Name of an operation kind as notes and tables print it.
 const char* name_of(Communicator::OpKind kind);
+
+/// Whether the copy engines of the GPUs of one host, where there are such, do an operation of this name on a source of
+/// this size: shifts, copies and large all-gathers.
+bool is_copied(std::string_view name, std::int64_t source_bytes);
 
 }  // namespace llmtrain

@@ -44,6 +44,8 @@ struct Group {
   std::vector<int> world_ranks;  ///< members, in group order
   MpiComm comm;
   int size() const { return static_cast<int>(world_ranks.size()); }
+  /// The rank so many places on around the ring of all, or back; less than once around.
+  int at_distance(int distance) const { return (rank + distance + size()) % size(); }
 };
 
 /// One processor with its memory, streams, kernels and communicators. Implemented by backend/cpu, cuda and trace.

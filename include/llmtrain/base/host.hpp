@@ -13,4 +13,8 @@ std::string host_name();
 /// say. As long on every machine.
 std::string core_mask();
 
+/// A switch in the environment: off where the variable is "0", on where it is anything else, `otherwise` where it is not
+/// set.
+bool is_switched_on(const char* variable, bool otherwise);
+
 }  // namespace llmtrain

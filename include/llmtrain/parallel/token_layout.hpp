@@ -4,6 +4,7 @@
 /// one nothing moves.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "llmtrain/parallel/context.hpp"
@@ -47,16 +48,16 @@ class TokenSums {
   /// Calls write(part) for each rank's tokens, this rank's own last: it issues the work that writes part.tensor.
   template <class Write>
   void contribute(const Write& write) {
-    for (const TokenPart& part : parts_) {
-      write(part);
-      send(part);
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      write(parts_[i]);
+      send(i);
     }
   }
   /// What is issued from now on finds the sums.
   void finish();
 
  private:
-  void send(const TokenPart& part);
+  void send(std::size_t part);
 
   Context& ctx_;
   Tensor sum_;

@@ -154,8 +154,7 @@ void CpuCommunicator::post_direct(const Op& op) {
     exchange_->receive(op.destination.data, op.destination.bytes(), op.peer, op.kind);
   }
   for (int step = 1; step < size(); ++step) {  // each step pairs every rank with another one
-    const int to = (rank() + step) % size();
-    const int from = (rank() - step + size()) % size();
+    const int to = group_.at_distance(step), from = group_.at_distance(-step);
     if (op.kind == OpKind::shift && step == op.peer) {
       exchange_->receive(op.destination.data, op.destination.bytes(), from, op.kind);
       exchange_->send(op.source.data, op.source.bytes(), to, op.kind);
@@ -230,8 +229,7 @@ void CpuCommunicator::exchange_contributions(const Piece& piece) {
   const std::int64_t width = size_of(source.dtype);
   const std::int64_t own_bytes = range_of(piece, rank()).count * width;
   for (int step = 1; step < size(); ++step) {
-    const int to = (rank() + step) % size();
-    const int from = (rank() - step + size()) % size();
+    const int to = group_.at_distance(step), from = group_.at_distance(-step);
     const Range range = range_of(piece, to);
     exchange_->receive(piece.staging + (from < rank() ? from : from - 1) * own_bytes, own_bytes, from, piece.op->kind);
     exchange_->send(address(source, range.begin), range.count * width, to, piece.op->kind);
@@ -243,8 +241,7 @@ void CpuCommunicator::exchange_results(const Piece& piece) {
   const std::int64_t width = size_of(tensor.dtype);
   const Range own = range_of(piece, rank());
   for (int step = 1; step < size(); ++step) {
-    const int to = (rank() + step) % size();
-    const int from = (rank() - step + size()) % size();
+    const int to = group_.at_distance(step), from = group_.at_distance(-step);
     const Range range = range_of(piece, from);
     exchange_->receive(address(tensor, range.begin), range.count * width, from, piece.op->kind);
     exchange_->send(address(tensor, own.begin), own.count * width, to, piece.op->kind);

@@ -126,9 +126,9 @@ void NcclCommunicator::issue(const Op& op) const {
         return ncclBroadcast(from.data, to.data, count(to), nccl_type(to.dtype), op.peer, comm_, stream);
       case OpKind::shift: {
         const ncclResult_t sent =
-            ncclSend(from.data, count(from), nccl_type(from.dtype), (rank() + op.peer) % size(), comm_, stream);
+            ncclSend(from.data, count(from), nccl_type(from.dtype), group_.at_distance(op.peer), comm_, stream);
         if (sent != ncclSuccess && sent != ncclInProgress) return sent;
-        return ncclRecv(to.data, count(to), nccl_type(to.dtype), (rank() - op.peer + size()) % size(), comm_, stream);
+        return ncclRecv(to.data, count(to), nccl_type(to.dtype), group_.at_distance(-op.peer), comm_, stream);
       }
       case OpKind::copy: copy_to_itself(op); return ncclSuccess;
       case OpKind::send: return ncclSend(from.data, count(from), nccl_type(from.dtype), op.peer, comm_, stream);

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "communicator.hpp"
+#include "llmtrain/base/host.hpp"
 #include "llmtrain/base/text.hpp"
 
 namespace llmtrain {
@@ -60,7 +61,7 @@ CudaDevice::CudaDevice(const CudaOptions& options) : number_(choose_gpu(options)
   check_cuda(cudaSetDevice(number_), "cudaSetDevice");
   check_cuda(cudaGetDeviceProperties(&properties_, number_), "cudaGetDeviceProperties");
   kernels_ = std::make_unique<CudaKernels>(streams_, options.deterministic);
-  if (const char* wanted = std::getenv("LLMTRAIN_PROFILE"); wanted != nullptr && std::strcmp(wanted, "0") != 0) {
+  if (is_switched_on("LLMTRAIN_PROFILE", false)) {
     profile_ = std::make_unique<OperationProfile>(streams_);
     kernels_->set_observer(profile_.get());
   }

@@ -46,6 +46,9 @@ class CudaDevice final : public Device {
   std::map<std::string, double> take_exposed() override { return wait_times_.take(); }
   std::unique_ptr<Communicator> make_communicator(const Group& group, Tensor workspace) override;
 
+  int number() const { return number_; }  ///< of the GPU, among those that this process sees
+  const cudaUUID_t& uuid() const { return properties_.uuid; }
+
   // What communicators ask of the device; it is the batch that the observer is told of.
   /// A stream whose kernels get the multiprocessors that come free before those of computing streams, whose kernels wait
   /// in greater numbers: else a collective that is meant to run beside a product would start when that has ended.

@@ -3,11 +3,11 @@
 #include "peer_copies.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/host.hpp"
 
 namespace llmtrain {
 
@@ -38,33 +38,19 @@ bool succeeded(cudaError_t status) {
   return false;
 }
 
-/// Identity of the GPU that this process uses.
-std::string own_uuid() {
-  int device = 0;
-  cudaDeviceProp properties{};
-  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-  check_cuda(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
-  return {properties.uuid.bytes, sizeof properties.uuid.bytes};
-}
-
-/// Whether this process's GPU is the one of that identity, or one that it sees and whose memory it reaches.
-bool reaches(const std::string& uuid) {
-  int device = 0, count = 0;
-  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+/// Whether the device is that GPU, or sees it and reaches its memory.
+bool reaches(const CudaDevice& device, const std::string& uuid) {
+  int count = 0;
   check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   for (int other = 0; other < count; ++other) {
     cudaDeviceProp properties{};
     check_cuda(cudaGetDeviceProperties(&properties, other), "cudaGetDeviceProperties");
     if (std::memcmp(properties.uuid.bytes, uuid.data(), uuid.size()) != 0) continue;
     int access = 0;
-    return other == device || (succeeded(cudaDeviceCanAccessPeer(&access, device, other)) && access != 0);
+    return other == device.number() ||
+           (succeeded(cudaDeviceCanAccessPeer(&access, device.number(), other)) && access != 0);
   }
   return false;
-}
-
-bool allowed() {
-  const char* setting = std::getenv("LLMTRAIN_PEER_COPIES");
-  return setting == nullptr || std::strcmp(setting, "0") != 0;
 }
 
 }  // namespace
@@ -72,9 +58,11 @@ bool allowed() {
 std::unique_ptr<PeerCopies> PeerCopies::connect(CudaDevice& device, const Group& group) {
   const MpiComm& comm = group.comm;
   const auto all = [&](bool here) { return comm.all_reduce(std::int64_t{here}, MpiOp::min) != 0; };
-  if (!all(allowed()) || !all(comm.split_by_node().size() == group.size())) return nullptr;
-  const std::vector<std::string> gpus = comm.all_gather(own_uuid());
-  if (!all(std::ranges::all_of(gpus, reaches))) return nullptr;
+  if (!all(is_switched_on("LLMTRAIN_PEER_COPIES", true))) return nullptr;
+  if (!all(comm.split_by_node().size() == group.size())) return nullptr;
+  const cudaUUID_t& own = device.uuid();
+  const std::vector<std::string> gpus = comm.all_gather(std::string(own.bytes, sizeof own.bytes));
+  if (!all(std::ranges::all_of(gpus, [&](const std::string& uuid) { return reaches(device, uuid); }))) return nullptr;
   std::unique_ptr<PeerCopies> copies(new PeerCopies(device, group));
   if (all(copies->open_counters())) return copies;
   copies->close();
@@ -110,10 +98,7 @@ void PeerCopies::close() {
 }
 
 bool PeerCopies::takes(std::span<const Op> ops) {
-  return std::ranges::all_of(ops, [](const Op& op) {
-    return op.kind == OpKind::shift || op.kind == OpKind::copy ||
-           (op.kind == OpKind::all_gather && op.source.bytes() >= copied_part_bytes);
-  });
+  return std::ranges::all_of(ops, [](const Op& op) { return is_copied(name_of(op.kind), op.source.bytes()); });
 }
 
 PeerCopies::Place PeerCopies::place_of(const Tensor& destination) {
@@ -150,7 +135,7 @@ void PeerCopies::await(cudaStream_t stream, int rank, Counter counter, std::uint
 
 bool PeerCopies::goes_to(const Op& op, int rank) const {
   if (op.kind == OpKind::copy) return rank == group_.rank;
-  return op.kind == OpKind::all_gather || (group_.rank + op.peer) % group_.size() == rank;
+  return op.kind == OpKind::all_gather || group_.at_distance(op.peer) == rank;
 }
 
 void PeerCopies::copy(cudaStream_t stream, int rank, std::span<const Op> ops, std::span<const Place> places) {
@@ -170,27 +155,26 @@ void PeerCopies::queue(cudaStream_t stream, std::span<const Op> ops) {
   std::vector<Place> own, all(ops.size() * peers_.size());
   for (const Op& op : ops) own.push_back(place_of(op.destination));
   group_.comm.all_gather(std::as_writable_bytes(std::span(all)), std::as_bytes(std::span(own)));
-  const auto at_distance = [&](int distance) { return (group_.rank + distance + group_.size()) % group_.size(); };
   const auto peer_at = [&](int rank) -> Peer& { return peers_[static_cast<std::size_t>(rank)]; };
   // Whoever is at this distance gets something from this rank, and this rank from whoever is as far on the other side.
   std::vector<int> distances;
   for (int distance = 1; distance < group_.size(); ++distance) {
-    const auto goes = [&](const Op& op) { return goes_to(op, at_distance(distance)); };
+    const auto goes = [&](const Op& op) { return goes_to(op, group_.at_distance(distance)); };
     if (std::ranges::any_of(ops, goes)) distances.push_back(distance);
   }
   for (const int distance : distances) {
-    const int from = at_distance(-distance);
+    const int from = group_.at_distance(-distance);
     signal(stream, from, Counter::ready, ++peer_at(from).announced);
   }
   for (const int distance : distances) {
-    const int to = at_distance(distance);
+    const int to = group_.at_distance(distance);
     await(stream, to, Counter::ready, ++peer_at(to).heard);
     copy(stream, to, ops, std::span(all).subspan(static_cast<std::size_t>(to) * ops.size(), ops.size()));
     signal(stream, to, Counter::arrived, ++peer_at(to).delivered);
   }
   copy(stream, group_.rank, ops, {});
   for (const int distance : distances) {
-    const int from = at_distance(-distance);
+    const int from = group_.at_distance(-distance);
     await(stream, from, Counter::arrived, ++peer_at(from).expected);
   }
 }
