@@ -144,10 +144,11 @@ speed() {
         speed_of qwen2.5-7b $qwen schedule.global_batch=$((64 * ranks)) parallel.zero=$zero $keys
       done
     done
-    # more than twice the tokens for each gathered weight, and fewer gathered: as much as an H200 holds
+    # What an H200 holds: more tokens for each gathered weight, and those of blocks whole, gathered once a step.
     speed_of qwen2.5-7b model.seq_len=1024 schedule.micro_batch=18 schedule.global_batch=$((72 * ranks)) parallel.zero=3 \
-      parallel.persistence=7e7 $low precision.reduce=bf16
+      parallel.persistence=2e8 $low precision.reduce=bf16
     for zero in 1 3; do speed_of llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=$zero; done
+    speed_of llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=3 $low precision.reduce=bf16
     for ways in 2 4 8; do
       [ "$ways" -le "$ranks" ] && speed_of llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.tensor=$ways \
         parallel.sequence=true

@@ -39,12 +39,22 @@ STUDIES = [
 HEAD = """# Predicted scaling
 
 Made by `perf/scaling/make.py` from `llmtrain plan --json` with `--gpu h100-80g`. **Nothing here was run.** Assumed:
-8 H100 SXM a node; the kernel rates measured on one H200 with the H100's memory bandwidth; 363 GB/s a GPU within a node,
-48 GB/s a GPU between nodes at any distance (a network without contention); 12 us latency for each doubling of a group;
-computation feels 55 % of the time of collectives beside it, 40 % of that of copies within a node (350 GB/s a GPU); no
-stragglers, no input or checkpoint stalls. MFU (A):
-6 N + 6 L d s FLOP a token of 989.4 TFLOP/s. "collectives": share of the step spent waiting for them or slowed by them.
+{ranks} H100 SXM a node; the kernel rates measured on one H200 with the H100's memory bandwidth; {inside:.0f} GB/s a
+GPU within a node, {across:.0f} GB/s a GPU between nodes at any distance (a network without contention);
+{latency:.0f} us latency for each doubling of a group; computation feels {felt:.0f} % of the time of collectives
+beside it, {felt_copies:.0f} % of that of copies within a node ({copies:.0f} GB/s a GPU); no stragglers, no input or
+checkpoint stalls. MFU (A): 6 N + 6 L d s FLOP a token of {peak:.1f} TFLOP/s. "collectives": share of the step spent
+waiting for them or slowed by them.
 """
+
+
+def head(found):
+    """The assumptions of a plan."""
+    c = found["constants"]
+    return HEAD.format(ranks=found["layout"]["ranks_a_node"], inside=c["inside.bandwidth"] / 1e9,
+                       across=c["across.bandwidth"] / 1e9, latency=c["across.latency"] * 1e6,
+                       felt=100 * (1 - c["overlap"]), felt_copies=100 * (1 - c["copies.overlap"]),
+                       copies=c["copies.bandwidth"] / 1e9, peak=c["peak.bf16"] / 1e12)
 
 
 def plan(deck, ranks, keys):
@@ -113,7 +123,8 @@ def picture(title, rows):
 
 
 def main():
-    text = HEAD
+    _, deck, _, sizes, keys = STUDIES[0]
+    text = head(plan(deck, sizes[0], keys(sizes[0])))
     for study in STUDIES:
         name, deck, title, _, _ = study
         rows = rows_of(study)

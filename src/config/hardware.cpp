@@ -253,6 +253,14 @@ Hardware find_hardware(std::string_view name) {
 
 Hardware read_hardware(const std::string& path) { return parse_hardware(load_deck_text(path), path); }
 
+std::vector<std::pair<std::string, double>> constants_of(const Hardware& hardware) {
+  Hardware h = hardware;
+  std::vector<std::pair<std::string, double>> all;
+  for (const Number& number : numbers) all.emplace_back(number.path, number.at(h));
+  for (const auto& [operation, share] : h.efficiency) all.emplace_back("efficiency." + operation, share);
+  return all;
+}
+
 std::string to_yaml(const Hardware& hardware) {
   Hardware h = hardware;
   std::string text =

@@ -29,6 +29,12 @@ JsonObject layout_of(const LayoutPlan& plan) {
   return layout;
 }
 
+JsonObject constants_in(const Hardware& hardware) {
+  JsonObject constants;
+  for (const auto& [path, value] : constants_of(hardware)) constants.add(path, value);
+  return constants;
+}
+
 JsonObject memory_of(const RankClass& c) {
   JsonObject memory;
   for (int i = 0; i < segment_count; ++i) {
@@ -93,6 +99,7 @@ std::string plan_json(const LayoutPlan& plan) {
   return JsonObject()
       .add("schema", schema)
       .add("layout", layout_of(plan))
+      .add("constants", constants_in(plan.hardware))
       .add("parameters", count_parameters(plan.deck.model).total)
       .add("classes", classes_of(plan))
       .add("collectives", collectives_of(plan))

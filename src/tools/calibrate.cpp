@@ -29,8 +29,7 @@ Request parse(const MpiComm& world, Arguments arguments) {
           "name", po::value(&r.name)->value_name("NAME"), "what plans call the machine")(
           "threads", po::value(&r.threads)->value_name("N"), "OpenMP threads of a rank, as run.threads")(
           "repeats", po::value(&r.repeats)->value_name("N"), "steps of which the fastest times count (default: 10)");
-  const po::variables_map values = parse_options("calibrate", arguments, options, {});
-  r.help = values.contains("help");
+  r.help = parse_options("calibrate", arguments, options, Words::refused).options.contains("help");
   if (r.help && world.rank() == 0) fmt::print("{}", tool_usage("calibrate", options));
   require(r.repeats >= 1 && r.threads >= 0, ExitCode::usage, "calibrate: --repeats must be at least 1, --threads 0");
   return r;

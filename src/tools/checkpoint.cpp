@@ -12,7 +12,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <boost/program_options.hpp>
 
 #include "checkpoint_actions.hpp"
 #include "llmtrain/base/error.hpp"
@@ -20,6 +19,7 @@
 #include "llmtrain/checkpoint/geometry.hpp"
 #include "llmtrain/checkpoint/loader.hpp"
 #include "llmtrain/checkpoint/saver.hpp"
+#include "llmtrain/tools/options.hpp"
 
 namespace llmtrain {
 
@@ -81,25 +81,11 @@ std::string usage() {
 
 /// Null for --help.
 const Action* parse(std::span<const std::string> args, Request& request) {
-  bool help = false;
-  std::vector<std::string> words;
   po::options_description options;
-  options.add_options()("help,h", po::bool_switch(&help))("tensors", po::bool_switch(&request.tensors))(
-      "deck", po::bool_switch(&request.deck))("keep", po::value(&request.keep))("words", po::value(&words));
-  po::positional_options_description positions;
-  positions.add("words", -1);
-  po::variables_map values;
-  try {
-    po::store(po::command_line_parser(std::vector<std::string>(args.begin(), args.end()))
-                  .options(options)
-                  .positional(positions)
-                  .run(),
-              values);
-    po::notify(values);
-  } catch (const po::error& error) {
-    fail(ExitCode::usage, "checkpoint: {}; see llmtrain checkpoint --help", error.what());
-  }
-  if (help) return nullptr;
+  options.add_options()("help,h", "")("tensors", po::bool_switch(&request.tensors))(
+      "deck", po::bool_switch(&request.deck))("keep", po::value(&request.keep));
+  const auto [values, words] = parse_options("checkpoint", args, options);
+  if (values.contains("help")) return nullptr;
   std::vector<std::string> names;
   for (const Action& action : actions()) names.emplace_back(action.name);
   for (const Exchange& exchange : exchanges) names.emplace_back(exchange.name);
@@ -112,7 +98,7 @@ const Action* parse(std::span<const std::string> args, Request& request) {
   require(request.paths.size() == found->paths, ExitCode::usage, "checkpoint {}: {} expected, {} given", found->name,
           found->paths == 2 ? "two paths" : "one path", request.paths.size());
   for (const auto& [name, value] : values) {
-    if (name == "words" || value.defaulted()) continue;
+    if (value.defaulted()) continue;
     require(std::string_view(found->options).find("--" + name + " ") != std::string_view::npos, ExitCode::usage,
             "checkpoint {} takes no --{}", found->name, name);
   }

@@ -36,17 +36,15 @@ struct Request {
 bool parse(std::string_view action, const char* usage, Arguments arguments, po::options_description& options,
            Request& request) {
   options.add_options()("help", "print this text");
-  po::options_description all;
-  all.add(options).add_options()("checkpoint", po::value(&request.checkpoint))("target", po::value(&request.target));
-  po::positional_options_description positional;
-  positional.add("checkpoint", 1).add("target", 1);
-  const po::variables_map given = parse_options("checkpoint", arguments, all, positional);
-  if (given.count("help") != 0) {
+  const auto [given, words] = parse_options("checkpoint", arguments, options);
+  if (given.contains("help")) {
     std::cout << usage << options;
     return false;
   }
-  require(!request.target.empty(), ExitCode::usage,
+  require(words.size() == 2, ExitCode::usage,
           "checkpoint {}: name a checkpoint and what to write (see llmtrain checkpoint {} --help)", action, action);
+  request.checkpoint = words[0];
+  request.target = words[1];
   return true;
 }
 

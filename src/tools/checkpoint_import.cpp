@@ -49,13 +49,8 @@ bool parse(Arguments arguments, Request& request) {
   options.add_options()                                                                      //
       ("deck", po::value(&request.deck)->value_name("DECK"), "the run that starts from it")  //
       ("help", "print this text");
-  po::options_description all;
-  std::vector<std::string> words;
-  all.add(options).add_options()("words", po::value(&words));
-  po::positional_options_description positional;
-  positional.add("words", -1);
-  const po::variables_map given = parse_options("checkpoint", arguments, all, positional);
-  if (given.count("help") != 0) {
+  const auto [given, words] = parse_options("checkpoint", arguments, options);
+  if (given.contains("help")) {
     std::cout << usage << options;
     return false;
   }

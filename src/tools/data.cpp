@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include <fmt/format.h>
-#include <boost/program_options.hpp>
 
 #include "data_commands.hpp"
 #include "llmtrain/tools/options.hpp"
@@ -63,22 +62,19 @@ int tool_data(const MpiComm&, Arguments arguments) {
       ("document", po::value(&request.document))    //
       ("step", po::value(&request.step))            //
       ("seq-len", po::value(&request.seq_len))      //
-      ("samples", po::value(&request.samples))      //
-      ("words", po::value(&request.words));
-  const po::variables_map given =
-      parse_options("data", arguments, options, po::positional_options_description().add("words", -1));
-  if (given.count("help") != 0) {
+      ("samples", po::value(&request.samples));
+  const CommandLine line = parse_options("data", arguments, options);
+  if (line.options.contains("help")) {
     fmt::print("{}", usage);
     return 0;
   }
-  require(!request.words.empty(), ExitCode::usage, "data: say info, dump, verify, merge, split or at (see --help)");
-  const Action& action = find_action(request.words.front());
-  request.words.erase(request.words.begin());
+  require(!line.words.empty(), ExitCode::usage, "data: say info, dump, verify, merge, split or at (see --help)");
+  const Action& action = find_action(line.words.front());
+  request.words.assign(line.words.begin() + 1, line.words.end());
   require(request.words.size() >= action.least_words && request.words.size() <= action.most_words, ExitCode::usage,
           "data {}: {} given (see llmtrain data --help)", action.name,
           request.words.empty() ? "no name" : "more than one name");
-  for (const auto& [name, value] : given) {
-    if (name == "words") continue;
+  for (const auto& [name, value] : line.options) {
     require(action.options.find(name) != std::string_view::npos, ExitCode::usage,
             "data {}: --{} does not belong to it (see llmtrain data --help)", action.name, name);
   }

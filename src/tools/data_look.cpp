@@ -22,6 +22,7 @@
 #include "llmtrain/data/training_data.hpp"
 #include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/tokenizer/tokenizer.hpp"
+#include "llmtrain/tools/options.hpp"
 
 namespace llmtrain {
 namespace {
@@ -210,8 +211,8 @@ int data_verify(const DataRequest& request) {
 }
 
 int data_at(const DataRequest& request) {
-  const std::string& path = request.words.front();
-  const Deck written = read_deck(path, std::span(request.words).subspan(1));
+  const NamedDeck named = named_deck(request.words);
+  const Deck written = read_deck(named.path, named.overrides);
   const auto tokenizer = make_tokenizer(written.data.tokenizer);
   const Deck deck = resolve(written, tokenizer->vocab(), DeviceKind::cpu);
   require(request.step >= 1, ExitCode::usage, "data at: --step N is needed, from 1 on");

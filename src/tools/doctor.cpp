@@ -16,8 +16,7 @@ namespace llmtrain {
 namespace {
 
 struct Request {
-  std::string deck;  // empty: none
-  std::vector<std::string> overrides;
+  NamedDeck deck;  // may be none
   double slow = 0.8;
   std::int64_t mebibytes = 0;  // 0: by device
   int repeats = 10;
@@ -34,22 +33,14 @@ std::optional<Request> parse(const MpiComm& world, Arguments arguments) {
       ("mebibytes", po::value(&r.mebibytes)->value_name("N"),
        "size of messages and tensors that are sent (default: 256 between GPUs, else 16)")  //
       ("repeats", po::value(&r.repeats)->value_name("N"), "goes whose median counts (default: 10)");
-  po::options_description all;
-  all.add(options).add_options()("deck", po::value<std::vector<std::string>>());
-  po::positional_options_description positional;
-  positional.add("deck", -1);
-  const po::variables_map values = parse_options("doctor", arguments, all, positional);
-  if (values.contains("help")) {
+  const CommandLine line = parse_options("doctor", arguments, options);
+  if (line.options.contains("help")) {
     if (world.rank() == 0) fmt::print("{}", tool_usage("doctor", options));
     return std::nullopt;
   }
   require(r.slow >= 0 && r.slow <= 1 && r.mebibytes >= 0 && r.mebibytes <= 16384 && r.repeats >= 1, ExitCode::usage,
           "doctor: --slow must be from 0 to 1, --mebibytes at most 16384, --repeats at least 1");
-  if (values.contains("deck")) {
-    r.overrides = values["deck"].as<std::vector<std::string>>();
-    r.deck = r.overrides.front();
-    r.overrides.erase(r.overrides.begin());
-  }
+  r.deck = named_deck(line.words);
   return r;
 }
 
@@ -59,9 +50,9 @@ int tool_doctor(const MpiComm& world, Arguments arguments) {
   std::optional<Request> request;
   agree(world, [&] { request = parse(world, arguments); });
   if (!request) return 0;
-  const bool by_deck = !request->deck.empty();
+  const bool by_deck = !request->deck.path.empty();
   const Deck deck =
-      by_deck ? read_shared_deck(request->deck, request->overrides, world, {.ranks = world.size()}) : Deck{};
+      by_deck ? read_shared_deck(request->deck.path, request->deck.overrides, world, {.ranks = world.size()}) : Deck{};
   const std::unique_ptr<Device> device = make_device(deck.run, world, world.split_by_node());
   const bool gpu = device->kind() == DeviceKind::cuda;
   const DType precision = by_deck ? data_dtype(deck.precision.compute) : gpu ? DType::bf16 : DType::fp32;

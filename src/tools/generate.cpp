@@ -51,19 +51,16 @@ bool parse(Arguments arguments, Request& request) {
       ("threads", po::value(&request.threads)->value_name("N"), "OpenMP threads; 0 = OMP_NUM_THREADS or all cores")  //
       ("logits", po::value(&request.logits)->value_name("FILE.h5"),
        "write the prompt's logits [positions, vocab] in fp32 and generate nothing");
-  po::options_description all;
-  all.add(options).add_options()("checkpoint", po::value(&request.checkpoint));
-  po::positional_options_description positional;
-  positional.add("checkpoint", 1);
-  const po::variables_map given = parse_options("generate", arguments, all, positional);
-  if (given.count("help") != 0) {
+  const auto [given, words] = parse_options("generate", arguments, options);
+  if (given.contains("help")) {
     std::cout
         << tool_usage("generate", options)
         << "CHECKPOINT is a step folder, or a checkpoints folder: then its newest step. The text goes to standard "
            "output.\n";
     return false;
   }
-  require(!request.checkpoint.empty(), ExitCode::usage, "generate: name a checkpoint (see llmtrain generate --help)");
+  require(words.size() == 1, ExitCode::usage, "generate: name one checkpoint (see llmtrain generate --help)");
+  request.checkpoint = words.front();
   require(given.count("prompt") + given.count("prompt-file") + given.count("prompt-ids") == 1, ExitCode::usage,
           "generate: give one of --prompt, --prompt-file and --prompt-ids (see llmtrain generate --help)");
   require(request.tokens >= 0, ExitCode::usage, "generate: --tokens must not be negative");

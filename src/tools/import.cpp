@@ -57,22 +57,19 @@ int tool_import(const MpiComm&, Arguments arguments) {
   const bool has_dashes = dashes != arguments.end();
   const std::vector<std::string> words(has_dashes ? dashes + 1 : dashes, arguments.end());
   ImportOptions options;
-  std::vector<std::string> given;
   po::options_description shown("Options");
   shown.add_options()("help,h", "show this")("ranks", po::value(&options.ranks),
                                              "ranks of the job, where the source does not say");
-  po::options_description all(shown);
-  all.add_options()("words", po::value(&given));
-  const po::variables_map values =
-      parse_options("import", arguments.first(static_cast<std::size_t>(dashes - arguments.begin())), all,
-                    po::positional_options_description().add("words", -1));
-  if (values.contains("help")) {
+  const CommandLine line =
+      parse_options("import", arguments.first(static_cast<std::size_t>(dashes - arguments.begin())), shown);
+  const std::vector<std::string>& given = line.words;
+  if (line.options.contains("help")) {
     fmt::print("{}{}", tool_usage("import", shown), explanation);
     return 0;
   }
   require(!given.empty(), ExitCode::usage,
           "import: say from which system: deepspeed or megatron (see llmtrain import --help)");
-  require(!values.contains("ranks") || options.ranks > 0, ExitCode::usage,
+  require(!line.options.contains("ranks") || options.ranks > 0, ExitCode::usage,
           "import --ranks {}: a positive number is needed", options.ranks);
   const std::vector<std::string> systems{"deepspeed", "megatron"};
   const std::string system = given.front();

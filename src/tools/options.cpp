@@ -4,24 +4,39 @@
 
 #include <boost/program_options/errors.hpp>
 #include <boost/program_options/parsers.hpp>
+#include <boost/program_options/positional_options.hpp>
 #include <sstream>
+#include <utility>
 
 namespace llmtrain {
 
 namespace po = boost::program_options;
 
-po::variables_map parse_options(std::string_view tool, Arguments arguments, const po::options_description& options,
-                                const po::positional_options_description& positional) {
-  const std::vector<std::string> words(arguments.begin(), arguments.end());
-  po::variables_map values;
+CommandLine parse_options(std::string_view tool, Arguments arguments, const po::options_description& options,
+                          Words words) {
+  CommandLine line;
+  po::options_description all;
+  all.add(options).add_options()("words", po::value(&line.words));
+  po::positional_options_description places;
+  places.add("words", words == Words::taken ? -1 : 0);
   try {
     const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(words).options(options).positional(positional).style(style).run(), values);
-    po::notify(values);
+    const std::vector<std::string> given(arguments.begin(), arguments.end());
+    po::store(po::command_line_parser(given).options(all).positional(places).style(style).run(), line.options);
+    po::notify(line.options);
   } catch (const po::error& error) {
     fail(ExitCode::usage, "{}: {} (see llmtrain {} --help)", tool, error.what(), tool);
   }
-  return values;
+  line.options.erase("words");
+  return line;
+}
+
+NamedDeck named_deck(std::vector<std::string> words) {
+  if (words.empty()) return {};
+  NamedDeck deck{std::move(words.front()), {}};
+  words.erase(words.begin());
+  deck.overrides = std::move(words);
+  return deck;
 }
 
 std::string tool_usage(std::string_view tool, const po::options_description& options) {

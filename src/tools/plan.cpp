@@ -20,8 +20,7 @@ namespace llmtrain {
 namespace {
 
 struct Request {
-  std::string deck;
-  std::vector<std::string> overrides;
+  NamedDeck deck;
   int ranks = 0, nodes = 0, ranks_a_node = 0;
   std::string gpu, hardware, to = "planned";
   int rows = 20, take = 0;
@@ -49,23 +48,18 @@ std::optional<Request> parse(Arguments arguments) {
           "top", po::value(&r.rows)->value_name("N"), "with --search: rows to print (default: 20)")(
           "take", po::value(&r.take)->value_name("K"), "with --search: write deck and job script of the K-th")(
           "to", po::value(&r.to)->value_name("FOLDER"), "where --take writes deck.yaml and job.sh (default: planned)");
-  po::options_description all(shown);
-  all.add_options()("words", po::value<std::vector<std::string>>());
-  const po::variables_map values =
-      parse_options("plan", arguments, all, po::positional_options_description().add("words", -1));
-  if (values.contains("help")) {
+  const CommandLine line = parse_options("plan", arguments, shown);
+  if (line.options.contains("help")) {
     fmt::print("{}", tool_usage("plan", shown));
     return std::nullopt;
   }
-  require(values.contains("words"), ExitCode::usage, "plan: a deck is needed (see llmtrain plan --help)");
+  require(!line.words.empty(), ExitCode::usage, "plan: a deck is needed (see llmtrain plan --help)");
   require(r.ranks >= 0 && r.nodes >= 0 && r.ranks_a_node >= 0 && (r.ranks > 0) != (r.nodes > 0), ExitCode::usage,
           "plan: say how large the job is, with --ranks N or --nodes N (at least 1)");
   require(r.gpu.empty() || r.hardware.empty(), ExitCode::usage, "plan: --gpu and --hardware exclude each other");
   require(!r.search || !r.json, ExitCode::usage, "plan: --search prints a table: leave --json out");
   require(r.search || r.take == 0, ExitCode::usage, "plan: --take needs --search");
-  const auto& words = values["words"].as<std::vector<std::string>>();
-  r.deck = words.front();
-  r.overrides.assign(words.begin() + 1, words.end());
+  r.deck = named_deck(line.words);
   return r;
 }
 
@@ -84,10 +78,10 @@ Hardware hardware_of(const Request& request, const Deck& deck) {
 
 /// The deck for so many ranks; keys of features that are not built yet are planned all the same.
 Deck deck_of(const Request& request, int ranks) {
-  Deck deck = read_deck(request.deck, request.overrides, {.ranks = ranks});
+  Deck deck = read_deck(request.deck.path, request.deck.overrides, {.ranks = ranks});
   if (deck.model.vocab > 0) return deck;
   require(deck.data.tokenizer.file == "bytes", ExitCode::configuration,
-          "{}: model.vocab: a plan opens no tokenizer file: give model.vocab or a model.preset", request.deck);
+          "{}: model.vocab: a plan opens no tokenizer file: give model.vocab or a model.preset", request.deck.path);
   deck.model.vocab = make_tokenizer(deck.data.tokenizer)->vocab();
   return deck;
 }
@@ -99,7 +93,7 @@ int print_search(const Request& request, const Deck& deck, int ranks, const Hard
   std::fflush(stdout);
   require(!search.ranked.empty(), ExitCode::configuration,
           "{}: no layout fits {} ranks of {}: more ranks, a shorter model.seq_len or a smaller model are needed",
-          request.deck, ranks, hardware.name);
+          request.deck.path, ranks, hardware.name);
   if (request.take == 0) return 0;
   require(request.take > 0 && request.take <= std::ssize(search.ranked), ExitCode::usage,
           "plan: --take {}: there are {} layouts", request.take, search.ranked.size());
@@ -117,19 +111,19 @@ int print_search(const Request& request, const Deck& deck, int ranks, const Hard
 int tool_plan(const MpiComm&, Arguments arguments) {
   const std::optional<Request> request = parse(arguments);
   if (!request) return 0;
-  const Hardware hardware = hardware_of(*request, read_deck(request->deck, request->overrides));
+  const Hardware hardware = hardware_of(*request, read_deck(request->deck.path, request->deck.overrides));
   const int ranks = request->ranks > 0 ? request->ranks : request->nodes * hardware.ranks_a_node;
   const Deck deck =
       resolve(deck_of(*request, request->search ? 0 : ranks), 0, hardware.gpu ? DeviceKind::cuda : DeviceKind::cpu);
   if (request->search) return print_search(*request, deck, ranks, hardware);
   const LayoutPlan plan = plan_layout(deck, ranks, hardware, PlanDepth::whole);
-  fmt::print("{}", request->json ? plan_json(plan) + "\n" : plan_text(plan, request->deck));
+  fmt::print("{}", request->json ? plan_json(plan) + "\n" : plan_text(plan, request->deck.path));
   std::fflush(stdout);
   if (plan.fits) return 0;
   const std::string remedy = remedies(plan);
   fail(ExitCode::configuration, "{}: {} ranks of {} are too small for this layout: {} needs {:.1f} GB of {:.1f}\n{}",
-       request->deck, ranks, hardware.name, plan.largest().name, static_cast<double>(plan.largest().peak_bytes()) / 1e9,
-       (hardware.memory - hardware.reserved) / 1e9,
+       request->deck.path, ranks, hardware.name, plan.largest().name,
+       static_cast<double>(plan.largest().peak_bytes()) / 1e9, (hardware.memory - hardware.reserved) / 1e9,
        remedy.empty() ? "  no change of one key makes it fit: more ranks are needed"
                       : "changes that make it fit:\n" + remedy);
 }

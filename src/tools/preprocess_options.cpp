@@ -79,7 +79,7 @@ std::optional<PreprocessOptions> read_preprocess_options(Arguments arguments, bo
        "instead, train a byte-level BPE of N ids on the texts and write P_tokenizer.json")  //
       ("pattern", po::value(&options.pattern)->default_value(options.pattern),
        "how the trained tokenizer splits text: gpt2, llama3, o200k, qwen2 or an expression");
-  const po::variables_map given = parse_options("preprocess", arguments, described, {});
+  const po::variables_map given = parse_options("preprocess", arguments, described, Words::refused).options;
   if (given.count("help") != 0) {
     if (prints) std::cout << tool_usage("preprocess", described) << explanation;
     return std::nullopt;

@@ -12,21 +12,17 @@ int tool_print_deck(const MpiComm&, Arguments arguments) {
   namespace po = boost::program_options;
   po::options_description shown("Options");
   shown.add_options()("help,h", "show this");
-  po::options_description all(shown);
-  all.add_options()("words", po::value<std::vector<std::string>>());
-  const po::variables_map values =
-      parse_options("print-deck", arguments, all, po::positional_options_description().add("words", -1));
-  if (values.contains("help")) {
+  const CommandLine line = parse_options("print-deck", arguments, shown);
+  if (line.options.contains("help")) {
     fmt::print("{}", tool_usage("print-deck", shown));
     return 0;
   }
-  if (!values.contains("words")) {
+  if (line.words.empty()) {
     fmt::print("{}", to_commented_yaml(Deck{}));
     return 0;
   }
-  const auto& words = values["words"].as<std::vector<std::string>>();
-  const Deck deck = read_deck(words.front(), std::span(words).subspan(1));
-  fmt::print("{}", to_yaml(deck));
+  const NamedDeck named = named_deck(line.words);
+  fmt::print("{}", to_yaml(read_deck(named.path, named.overrides)));
   return 0;
 }
 

@@ -25,8 +25,7 @@ const char* const one_rank =
     "schedule.kind=1f1b schedule.chunks=1 schedule.recompute=none";
 
 struct Request {
-  std::string deck;
-  Overrides overrides;
+  NamedDeck deck;
   std::string dump;
   std::int64_t steps = 0;
   std::string against = one_rank;
@@ -44,23 +43,17 @@ std::optional<Request> parse(const MpiComm& world, Arguments arguments) {
       ("dump", po::value(&request.dump)->value_name("FILE.h5"),
        "compare nothing; write tokens, loss, gradients and parameters, whole")  //
       ("steps", po::value(&request.steps)->value_name("K"), "steps to run (default: 3; with --dump 1)");
-  po::options_description all;
-  all.add(options).add_options()("deck", po::value<Overrides>());
-  po::positional_options_description positional;
-  positional.add("deck", -1);
-  const po::variables_map values = parse_options("verify", arguments, all, positional);
-  if (values.count("help") != 0) {
+  const CommandLine line = parse_options("verify", arguments, options);
+  if (line.options.contains("help")) {
     if (world.rank() == 0) std::cout << tool_usage("verify", options);
     return std::nullopt;
   }
-  require(values.count("deck") != 0, ExitCode::usage, "verify: a deck is needed (see llmtrain verify --help)");
-  require(request.dump.empty() || values.count("against") == 0, ExitCode::usage,
+  require(!line.words.empty(), ExitCode::usage, "verify: a deck is needed (see llmtrain verify --help)");
+  require(request.dump.empty() || !line.options.contains("against"), ExitCode::usage,
           "verify: --dump compares nothing: leave --against out");
-  if (values.count("steps") == 0) request.steps = request.dump.empty() ? 3 : 1;
+  if (!line.options.contains("steps")) request.steps = request.dump.empty() ? 3 : 1;
   require(request.steps >= 1, ExitCode::usage, "verify: --steps must be at least 1");
-  request.overrides = values["deck"].as<Overrides>();
-  request.deck = request.overrides.front();
-  request.overrides.erase(request.overrides.begin());
+  request.deck = named_deck(line.words);
   return request;
 }
 
@@ -70,7 +63,7 @@ Overrides reference_overrides(const Request& request) {
   std::istringstream words(request.against);
   const Overrides against{std::istream_iterator<std::string>(words), {}};
   Overrides all;
-  for (const std::string& given : request.overrides) {
+  for (const std::string& given : request.deck.overrides) {
     const bool replaced =
         std::any_of(against.begin(), against.end(), [&](const std::string& other) { return key(other) == key(given); });
     if (!replaced) all.push_back(given);
@@ -89,7 +82,7 @@ LayoutNumbers run(const Launch& start, std::int64_t steps) {
 /// The reference's numbers on the ranks that run it, which are the first ones.
 LayoutNumbers run_reference(const Request& request, const MpiComm& world) {
   const Overrides overrides = reference_overrides(request);
-  const int ranks = least_ranks(read_shared_deck(request.deck, overrides, world, {}).parallel);
+  const int ranks = least_ranks(read_shared_deck(request.deck.path, overrides, world, {}).parallel);
   agree(world, [&] {
     require(ranks <= world.size(), ExitCode::configuration,
             "verify: --against '{}' takes {} ranks, but the job has {}: start more, or compare with a smaller layout",
@@ -98,14 +91,15 @@ LayoutNumbers run_reference(const Request& request, const MpiComm& world) {
   const MpiComm members = world.split(world.rank() < ranks ? 0 : -1, world.rank());
   LayoutNumbers numbers;
   agree(world, [&] {
-    if (members) numbers = run(launch(request.deck, overrides, members, Start::fresh), request.steps);
+    if (members) numbers = run(launch(request.deck.path, overrides, members, Start::fresh), request.steps);
   });
   return numbers;
 }
 
 /// Prints what was found; 0 or 1.
 int compare_layouts(const Request& request, const MpiComm& world) {
-  const LayoutNumbers numbers = run(launch(request.deck, request.overrides, world, Start::fresh), request.steps);
+  const LayoutNumbers numbers =
+      run(launch(request.deck.path, request.deck.overrides, world, Start::fresh), request.steps);
   const LayoutNumbers reference = run_reference(request, world);
   std::int64_t failed = 0;
   if (world.rank() == 0) {
@@ -125,7 +119,7 @@ int tool_verify(const MpiComm& world, Arguments arguments) {
   agree(world, [&] { request = parse(world, arguments); });
   if (!request) return 0;
   if (request->dump.empty()) return compare_layouts(*request, world);
-  Launch start = launch(request->deck, request->overrides, world, Start::fresh);
+  Launch start = launch(request->deck.path, request->deck.overrides, world, Start::fresh);
   dump_steps(start, request->steps, request->dump);
   return 0;
 }

@@ -33,6 +33,7 @@ def clusters():
         text = plan(str(INPUTS / f"{name}.yaml"), "--ranks", str(ranks), "--json")[0]
         found = json.loads(text)
         check(found["schema"] == 1 and found["fits"], f"{name} fits")
+        check(found["constants"]["peak.bf16"] > 0, f"{name} says what it assumes")
         check(sum(c["ranks"] for c in found["classes"]) == ranks, f"{name}: classes hold all ranks")
         for c in found["classes"]:
             m = c["memory"]

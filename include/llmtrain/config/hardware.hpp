@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace llmtrain {
@@ -74,6 +75,9 @@ Hardware find_hardware(std::string_view name);
 
 /// Reads a file; with `base: NAME` it says what is other than in that row of the table. Throws Error(missing_input), and Error(configuration) with every mistake in it.
 Hardware read_hardware(const std::string& path);
+
+/// Every number by its path in such a file, efficiencies included.
+std::vector<std::pair<std::string, double>> constants_of(const Hardware& hardware);
 
 /// The file that reads back to the same values, every key with its meaning.
 std::string to_yaml(const Hardware& hardware);

@@ -29,7 +29,9 @@ Call* driver_call(const char* name) {
 using MemoryOperation = CUresult(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 
 void check_driver(CUresult status, const char* call) {
-  require(status == CUDA_SUCCESS, ExitCode::internal, "CUDA driver: {}: error {}", call, static_cast<int>(status));
+  require(status == CUDA_SUCCESS, ExitCode::internal,
+          "CUDA driver: {}: error {}; LLMTRAIN_PEER_COPIES=0 in the environment leaves such transfers to NCCL", call,
+          static_cast<int>(status));
 }
 
 bool succeeded(cudaError_t status) {
