@@ -19,10 +19,11 @@ MemorySpace space_of(Segment segment) {
 const char* remedy(Segment segment) {
   switch (segment) {
     case Segment::params:
-      return "raise parallel.zero to 3, parallel.tensor or parallel.pipeline, or lower model.layers or model.hidden";
+      return "have parallel.zero at 3 with a low parallel.persistence, raise parallel.tensor or parallel.pipeline, or "
+             "lower model.layers or model.hidden";
     case Segment::master:
-    case Segment::moments: return "raise parallel.zero to at least 1, or use more ranks";
-    case Segment::grads: return "raise parallel.zero to at least 2, or parallel.tensor or parallel.pipeline";
+    case Segment::moments: return "have parallel.zero at 1 or more, or use more ranks";
+    case Segment::grads: return "have parallel.zero at 2 or 3, or raise parallel.tensor or parallel.pipeline";
     case Segment::activations:
     case Segment::scratch:
       return "lower schedule.micro_batch or model.seq_len, set schedule.recompute to selective or block, or raise "

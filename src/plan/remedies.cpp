@@ -20,6 +20,10 @@ std::vector<Change> changes_of(const Deck& deck) {
   if (deck.parallel.zero >= 2 && deck.parallel.exchange > 1) {
     changes.push_back({"parallel.exchange=1", [](Deck& d) { d.parallel.exchange = 1; }});
   }
+  const std::int64_t few = ParallelConfig{}.persistence;
+  if (deck.parallel.zero == 3 && deck.parallel.persistence > few) {
+    changes.push_back({fmt::format("parallel.persistence={}", few), [few](Deck& d) { d.parallel.persistence = few; }});
+  }
   for (int zero = deck.parallel.zero + 1; zero <= 3; ++zero) {
     changes.push_back({fmt::format("parallel.zero={}", zero), [zero](Deck& d) { d.parallel.zero = zero; }});
   }

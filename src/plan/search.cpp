@@ -80,11 +80,22 @@ class Searcher {
       for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::block}) {
         deck.schedule.recompute = recompute;
         if (!try_layout(deck)) continue;
+        if (zero == 3) try_persistence(deck);
         const int left = 2 - static_cast<int>(recompute);
         search_.slower += left + (recompute == Recompute::none && data ? 3 * (3 - zero) : 0);
         if (recompute == Recompute::none) return;
         break;
       }
+    }
+  }
+
+  /// ZeRO-3 with as many weights whole as fit: those that are too large for it are gathered at every use.
+  void try_persistence(Deck deck) {
+    const Topology topology(deck, ranks_);
+    for (const std::int64_t size : storage_sizes({deck, topology, hardware_}, rank_of_stage(topology, 0))) {
+      if (size <= deck_.parallel.persistence) return;
+      deck.parallel.persistence = size;
+      if (try_layout(deck)) return;
     }
   }
 

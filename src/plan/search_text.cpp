@@ -21,6 +21,11 @@ const char* name_of(Recompute recompute) {
   return "?";
 }
 
+/// The largest weights that stay whole: all of them, but under ZeRO-3.
+std::string whole_weights(const Deck& deck) {
+  return deck.parallel.zero < 3 ? "all" : human_count(deck.parallel.persistence);
+}
+
 /// A dimension of the search.
 struct Choice {
   const char* key;
@@ -32,6 +37,7 @@ std::vector<Choice> choices() {
           {"parallel.pipeline", [](const Deck& d) { return std::to_string(d.parallel.pipeline); }},
           {"schedule.chunks", [](const Deck& d) { return std::to_string(d.schedule.chunks); }},
           {"parallel.zero", [](const Deck& d) { return std::to_string(d.parallel.zero); }},
+          {"parallel.persistence", whole_weights},
           {"schedule.micro_batch", [](const Deck& d) { return std::to_string(d.schedule.micro_batch); }},
           {"schedule.recompute", [](const Deck& d) { return std::string(name_of(d.schedule.recompute)); }}};
 }
@@ -54,6 +60,7 @@ std::string reasons(const Search& search) {
   std::string text = "\nwhy the first one: the best of those with another value of each choice\n";
   for (const Choice& choice : choices()) {
     const std::string mine = choice.value(best.deck);
+    if (mine == "all") continue;  // the ZeRO level says as much
     const auto other = std::find_if(search.ranked.begin(), search.ranked.end(),
                                     [&](const Candidate& c) { return choice.value(c.deck) != mine; });
     if (other == search.ranked.end()) continue;
@@ -73,16 +80,19 @@ std::string search_text(const Search& search, const Deck& deck, int ranks, const
       search.tried, ranks, hardware.name, search.too_large, search.slower);
   if (search.ranked.empty()) return text;
   const double tokens = static_cast<double>(deck.schedule.global_batch * deck.model.seq_len);
-  text += fmt::format("  {:>4} {:>6} {:>8} {:>6} {:>5} {:>5} {:>11} {:<10} {:>10} {:>9} {:>9} {:>7} {:>9} {:>7}\n", "",
-                      "tensor", "pipeline", "chunks", "data", "zero", "micro_batch", "recompute", "memory", "step, s",
-                      "tok/s/GPU", "MFU (A)", "waiting", "bubble");
+  text +=
+      fmt::format("  {:>4} {:>6} {:>8} {:>6} {:>5} {:>5} {:>7} {:>11} {:<10} {:>10} {:>9} {:>9} {:>7} {:>9} {:>7}\n",
+                  "", "tensor", "pipeline", "chunks", "data", "zero", "whole", "micro_batch", "recompute", "memory",
+                  "step, s", "tok/s/GPU", "MFU (A)", "waiting", "bubble");
   for (std::size_t i = 0; i < std::min(search.ranked.size(), static_cast<std::size_t>(rows)); ++i) {
     const Candidate& c = search.ranked[i];
     const ParallelConfig& p = c.deck.parallel;
     text += fmt::format(
-        "  {:>4} {:>6} {:>8} {:>6} {:>5} {:>5} {:>11} {:<10} {:>10} {:>9.4g} {:>9} {:>6.1f}% {:>8.1f}% {:>6.1f}%\n",
+        "  {:>4} {:>6} {:>8} {:>6} {:>5} {:>5} {:>7} {:>11} {:<10} {:>10} {:>9.4g} {:>9} {:>6.1f}% {:>8.1f}% "
+        "{:>6.1f}%\n",
         i + 1, p.tensor, p.pipeline, c.deck.schedule.chunks, ranks / (p.tensor * p.pipeline), p.zero,
-        c.deck.schedule.micro_batch, name_of(c.deck.schedule.recompute), human_bytes(c.peak_bytes), c.times.seconds,
+        whole_weights(c.deck), c.deck.schedule.micro_batch, name_of(c.deck.schedule.recompute),
+        human_bytes(c.peak_bytes), c.times.seconds,
         grouped(static_cast<std::int64_t>(tokens / c.times.seconds / ranks)), 100 * c.mfu_a,
         100 * c.times.waiting / c.times.seconds, 100 * c.times.bubble);
   }

@@ -3,6 +3,8 @@
 #include "llmtrain/plan/stage.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <set>
 
 #include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/step_phases.hpp"
@@ -100,6 +102,14 @@ MemoryPlan stage_memory(const PlanTarget& target, int rank, std::int64_t scratch
   return DryRank(target.deck, target.topology, rank, kind_of(target.hardware),
                  whole ? stretch.micro_batches : stretch.few, scratch_bytes)
       .parts.plan;
+}
+
+std::vector<std::int64_t> storage_sizes(const PlanTarget& target, int rank) {
+  const DryRank dry(target.deck, target.topology, rank, kind_of(target.hardware),
+                    stretch_of(target.deck, target.topology).few);
+  std::set<std::int64_t, std::greater<>> sizes;
+  for (const StorageLayout& layout : dry.parts.shape.layouts) sizes.insert(layout.numel());
+  return {sizes.begin(), sizes.end()};
 }
 
 IssuedBatches issued_batches(const PlanTarget& target, int rank) {

@@ -86,12 +86,28 @@ def search():
                 "taken")[0]
     rows = [line.split() for line in text.splitlines() if line.strip()[:2] in ("1 ", "2 ", "3 ")]
     check(len(rows) == 3 and "why the first one" in text, "a ranked table with reasons")
-    times = [float(row[9 if row[8].endswith("iB") else 10]) for row in rows]
+    times = [float(row[10 if row[9].endswith("iB") else 11]) for row in rows]
     check(times == sorted(times), f"the fastest first: {times}")
     job = Path("taken/job.sh").read_text()
     check("--ntasks-per-node=8" in job and "taken/deck.yaml" in job, "a job script for the second")
     found = json.loads(plan("taken/deck.yaml", "--ranks", "8", "--json")[0])
     check(found["fits"] and abs(found["step"]["seconds"] / times[1] - 1) < 1e-3, "whose deck plans to the same time")
+
+
+def whole_weights():
+    """Under ZeRO-3 the search also fills the memory with weights that stay whole: more memory, less time."""
+    text = plan(str(INPUTS / "llama2-13b-8-h100.yaml"), "--ranks", "8", "--search", "--top", "1000",
+                "parallel.persistence=1e5")[0]
+    row = re.compile(r"^ +\d+ +(\d+ +\d+ +\d+ +\d+ +3) +([\d.]+ [kM]) +(\d+ \w+) +([\d.]+) GiB +([\d.]+)", re.M)
+    found = {}
+    for layout, whole, step, memory, seconds in row.findall(text):
+        found.setdefault((layout, step), {})[whole == "100 k"] = (float(memory), float(seconds))
+    pairs = [pair for pair in found.values() if len(pair) == 2]
+    check(len(pairs) > 5, f"{len(pairs)} of {len(found)} layouts with ZeRO-3 also with more weights whole")
+    for pair in pairs:
+        few, more = pair[True], pair[False]
+        check(more[0] > few[0] and more[1] <= few[1], f"{few[0]} GiB and {few[1]} s, {more[0]} GiB and {more[1]} s")
+    check(all(True in pair for pair in found.values()), "as the deck says where no more fit")
 
 
 def hardware_files():
@@ -123,5 +139,6 @@ clusters()
 small_decks()
 too_large()
 search()
+whole_weights()
 hardware_files()
 finish()

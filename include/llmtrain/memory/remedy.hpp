@@ -6,7 +6,7 @@
 
 namespace llmtrain {
 
-/// What makes a segment smaller, as deck keys: "raise parallel.zero to ...".
+/// What makes a segment smaller, as deck keys: "have parallel.zero at ...".
 const char* remedy(Segment segment);
 
 }  // namespace llmtrain

@@ -65,6 +65,9 @@ enum class StepLength {
 /// Every byte that a rank allocates, exactly.
 MemoryPlan stage_memory(const PlanTarget& target, int rank, std::int64_t scratch_bytes, StepLength length);
 
+/// Elements of a rank's storage tensors, each size once, the largest first.
+std::vector<std::int64_t> storage_sizes(const PlanTarget& target, int rank);
+
 /// What a rank issues in its groups in a step.
 IssuedBatches issued_batches(const PlanTarget& target, int rank);
 
