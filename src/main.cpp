@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// llmtrain: chooses the command, starts MPI if it wants it, and turns errors into one message and an exit code.
 #include <cstdio>
-#include <exception>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -22,32 +20,13 @@ int report(const Error& error, bool prints) {
   return static_cast<int>(error.code());
 }
 
-/// Any exception of `body` as an Error.
-template <class Body>
-int with_errors(Body&& body) {
-  try {
-    return body();
-  } catch (const Error&) {
-    throw;
-  } catch (const std::bad_alloc&) {
-    throw Error(ExitCode::out_of_memory, "out of memory");
-  } catch (const std::exception& error) {
-    throw Error(ExitCode::internal, std::string("internal error: ") + error.what());
-  }
-}
-
 int run_with_mpi(const Command& command, int argc, char** argv) {
   MpiSession session(argc, argv);
   const MpiComm world = MpiComm::world();
   try {
-    return with_errors([&] { return command.tool.run(world, command.arguments); });
-  } catch (const AgreedError& error) {
+    return or_end_job(world, [&] { return command.tool.run(world, command.arguments); });
+  } catch (const Error& error) {  // of all ranks
     return report(error, world.rank() == 0);
-  } catch (const Error& error) {
-    // Only this rank knows, the others may wait for it in a collective.
-    if (world.size() == 1) return report(error, true);
-    std::fprintf(stderr, "rank %d: ", world.rank());
-    world.abort(report(error, true));
   }
 }
 

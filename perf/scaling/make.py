@@ -22,7 +22,8 @@ STUDIES = [
      [8 * 2**i for i in range(12)],
      lambda n: {"schedule.global_batch": 16 * n, "parallel.shard": 8}),
     ("weak-70b", "llama3-70b-64-h100",
-     "Llama-3 70B, weak: tensor 8, pipeline 2, 64 sequences of 8192 a replica of 16 GPUs",
+     "Llama-3 70B, weak: tensor 8, pipeline 2, 64 sequences of 8192 a replica of 16 GPUs; up to 32 GPUs ZeRO-3 and "
+     "recompute of blocks",
      [16 * 2**i for i in range(11)],
      lambda n: {"schedule.global_batch": 4 * n, "parallel.zero": 1 if n > 32 else 3,
                 "schedule.recompute": "selective" if n > 32 else "block"}),
@@ -30,7 +31,7 @@ STUDIES = [
      [64 * 2**i for i in range(9)],
      lambda n: {"schedule.global_batch": 2048}),
     ("strong-405b", "llama3-405b-1024-h100",
-     "Llama-3.1 405B, strong: 2048 sequences of 8192 a step, tensor 8, pipeline 16",
+     "Llama-3.1 405B, strong: 2048 sequences of 8192 a step, tensor 8, pipeline 16; with 512 GPUs recompute of blocks",
      [512 * 2**i for i in range(6)],
      lambda n: {"schedule.global_batch": 2048, "schedule.recompute": "selective" if n > 512 else "block"}),
 ]
@@ -128,7 +129,7 @@ def main():
     for study in STUDIES:
         name, deck, title, _, _ = study
         rows = rows_of(study)
-        (PLACE / f"{name}.svg").write_text(picture(title, rows))
+        (PLACE / f"{name}.svg").write_text(picture(title.split(";")[0], rows))
         text += f"\n## {title}\n\nDeck `inputs/{deck}.yaml`.\n\n![{name}]({name}.svg)\n\n{table(rows)}"
     (PLACE / "README.md").write_text(text)
 

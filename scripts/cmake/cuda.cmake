@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The CUDA module: where nvcc, cuBLASLt, cuDNN with its C++ frontend and NCCL are all found, adds llmtrain_cuda
+# The CUDA module: where nvcc, nvrtc, cuBLASLt, cuDNN with its C++ frontend and NCCL are all found, adds llmtrain_cuda
 # (libllmtrain_cuda.so beside the program); where one is missing, says which and goes on, or stops with LLMTRAIN_CUDA=ON.
 set(LLMTRAIN_HAVE_CUDA OFF)
 set(LLMTRAIN_CUDA_VERSION "none")

@@ -20,9 +20,16 @@ const char* name_of(Communicator::OpKind kind) {
   return "?";
 }
 
-bool is_copied(std::string_view name, std::int64_t source_bytes) {
-  constexpr std::int64_t large = std::int64_t{1} << 20;  // smaller parts meet sooner on the GPU alone
-  return name == "shift" || name == "copy" || (name == "all_gather" && source_bytes >= large);
+void CopiedBatch::add(std::string_view name, std::int64_t source_bytes) {
+  const bool gathers = name == "all_gather", shifts = name == "shift" || name == "copy";
+  only_moves_ = only_moves_ && (gathers || shifts);
+  shifts_ = shifts_ || shifts;
+  gathered_bytes_ += gathers ? source_bytes : 0;
+}
+
+bool CopiedBatch::answer() const {
+  constexpr std::int64_t large = std::int64_t{1} << 20;  // less comes together sooner on the GPU alone
+  return only_moves_ && (shifts_ || gathered_bytes_ >= large);
 }
 
 void Communicator::Batch::all_reduce(Tensor tensor, ReduceOp op) {

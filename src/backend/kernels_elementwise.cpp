@@ -25,6 +25,8 @@ void Kernels::sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Wri
     check.that(out && part && is_floating(out) && out.is_dense() && part.is_dense() && part.numel() == out.numel() &&
                    part.dtype == parts[0].dtype && stats_dtype(part.dtype) == stats_dtype(out.dtype),
                "out and all parts must be floating, dense, of one size and stats dtype, the parts of one dtype");
+    const bool early = &part - parts.data() < static_cast<std::ptrdiff_t>(sum_parts_at_once);
+    check.that(early || part.data != out.data, "out must not be a part that is read after it was written");
   }
   for (; !parts.empty(); write = Write::accumulate) {
     const std::span<const Tensor> now = parts.first(std::min(parts.size(), sum_parts_at_once));

@@ -2,7 +2,7 @@
 /// One small reduction decides whether anybody failed; only then is a message broadcast.
 #include "llmtrain/base/agree.hpp"
 
-#include <new>
+#include <cstdio>
 #include <string>
 
 namespace llmtrain {
@@ -11,15 +11,9 @@ void agree(const MpiComm& comm, const std::function<void()>& check) {
   ExitCode code = ExitCode::done;
   std::string message;
   try {
-    check();
+    with_errors(check);
   } catch (const Error& error) {
     code = error.code();
-    message = error.what();
-  } catch (const std::bad_alloc&) {
-    code = ExitCode::out_of_memory;
-    message = "out of memory";
-  } catch (const std::exception& error) {
-    code = ExitCode::internal;
     message = error.what();
   }
   const int nobody = comm.size();
@@ -35,6 +29,11 @@ void agree_on_root(const MpiComm& comm, const std::function<void()>& check) {
   agree(comm, [&] {
     if (comm.rank() == 0) check();
   });
+}
+
+void end_job(const MpiComm& world, const Error& error) {
+  fmt::print(stderr, "rank {}: {}", world.rank(), error_text(error));
+  world.abort(static_cast<int>(error.code()));
 }
 
 }  // namespace llmtrain

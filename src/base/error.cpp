@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Formatting of broken invariants.
+/// Formatting of errors and of broken invariants.
 #include "llmtrain/base/error.hpp"
 
 namespace llmtrain {
+
+std::string error_text(const Error& error) {
+  const bool has_place = error.code() == ExitCode::configuration;
+  return (has_place ? "" : "llmtrain: error: ") + std::string(error.what()) + "\n";
+}
 
 void check_failed(const char* expression, const char* file, int line) {
   fail(ExitCode::internal,

@@ -103,14 +103,14 @@ constexpr std::array built_in{
         "attention_backward: {bf16: 180e12, fp32: 8e12, fp64: 4e12, half: 900, full_head: 128}, launch: 2.5e-6, "
         "efficiency: {default: 0.8, rms_norm_forward: 0.7, rms_norm_backward: 0.6, cross_entropy_stats: 0.55, "
         "cross_entropy_with_gradient: 0.46}, inside: {latency: 7e-6, bandwidth: 230e9}, across: {latency: 14e-6, "
-        "bandwidth: 23e9}, overlap: 0.85"},
+        "bandwidth: 23e9}, overlap: 0.45, copies: {latency: 5e-6, bandwidth: 220e9, overlap: 0.6}"},
     BuiltIn{"b200", "data sheet, with 0.72 of it for matrix products and the shape of h200's constants; not measured",
             "memory: 192e9, reserved: 2.5e9, bandwidth: 8e12, ",
             "peak: {bf16: 2250e12, fp32: 75e12, fp64: 37e12}, gemm: {bf16: 1620e12, fp32: 700e12, fp64: 30e12, side: "
             "100, depth: 40}, attention_forward: {bf16: 1200e12, fp32: 25e12, fp64: 10e12, half: 1500, full_head: "
             "128}, attention_backward: {bf16: 950e12, fp32: 25e12, fp64: 10e12, half: 2500, full_head: 128}, launch: "
             "2e-6, efficiency: {default: 0.75}, inside: {latency: 6e-6, bandwidth: 700e9}, across: {latency: 12e-6, "
-            "bandwidth: 48e9}, overlap: 0.85"},
+            "bandwidth: 48e9}, overlap: 0.45, copies: {latency: 5e-6, bandwidth: 680e9, overlap: 0.6}"},
     BuiltIn{"cpu",
             "one core of an AMD EPYC 7003 (perf/records), MPI over shared memory; llmtrain calibrate measures yours",
             "gpu: false, ranks_a_node: 64, memory: 0, reserved: 0, bandwidth: 12e9, ",

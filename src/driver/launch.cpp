@@ -130,15 +130,14 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
              .tokenizer = std::move(tokenizer),
              .resumed = {},
              .data = {},
-             .place = {Topology(written, world.size()), world.rank(), world},
-             .nodes = node_numbers(world, node),
+             .place = {Topology(written, world.size(), node_numbers(world, node)), world.rank(), world},
              .device = make_device(resolved.run, world, node),
              .warnings = {},
              .protect = {},
              .identity = {},
              .locks = {}};
   const std::string caution = out.device->caution(data_dtype(out.deck.precision.compute));
-  const std::string split = split_tensor_groups(out.place.topology, out.nodes);
+  const std::string split = split_tensor_groups(out.place.topology);
   for (const std::string& warning : {caution, split}) {
     if (!warning.empty()) out.warnings.push_back(warning);
   }

@@ -2,6 +2,7 @@
 /// Builds a layout, runs it, puts its sections together and takes it down again.
 #include "llmtrain/driver/layout_run.hpp"
 
+#include "llmtrain/base/agree.hpp"
 #include "llmtrain/base/digest.hpp"
 #include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/launch.hpp"
@@ -35,30 +36,32 @@ StepNumbers run_steps(const LayoutRun& run, std::int64_t steps, const SectionVis
   deck.data.eval_batches = 1;
   const Place& place = run.place;
   Parts parts(deck, place, run.device, measure(deck, place.topology, place.rank, run.device.kind()).scratch_bytes);
-  const std::unique_ptr<Loader> loader = make_loader(deck, place, run.data, run.masked_token);
-  Timers timers;
-  Trainer trainer(parts, *loader, timers);
-  if (run.part.begin) {
-    run.part.begin(parts);
-  } else {
-    parts.params.initialise(parts.kernels, parts.stream, static_cast<std::uint64_t>(deck.run.seed));
-  }
-  visit_weights(parts, visit.initial);
-  const std::int64_t first = run.part.first;
-  const StepTotals totals = trainer.gradients(first + 1);
-  visit_gradients(parts, 1.0 / totals.tokens, visit.gradients);
-  StepNumbers numbers;
-  for (std::int64_t n = first + 1; n <= first + steps; ++n) {
-    trainer.step(n);
-    const StepScalars scalars = trainer.result();
-    numbers.loss.push_back(scalars.loss);
-    numbers.gradient_norm.push_back(scalars.gradient_norm);
-    numbers.lr.push_back(scalars.lr);
-  }
-  visit_weights(parts, visit.parameters);
-  numbers.evaluation = trainer.evaluate(*make_loader(deck, place, run.data, run.masked_token));
-  if (run.part.end) run.part.end(parts);
-  return numbers;
+  return or_end_job(place.world, [&] {
+    const std::unique_ptr<Loader> loader = make_loader(deck, place, run.data, run.masked_token);
+    Timers timers;
+    Trainer trainer(parts, *loader, timers);
+    if (run.part.begin) {
+      run.part.begin(parts);
+    } else {
+      parts.params.initialise(parts.kernels, parts.stream, static_cast<std::uint64_t>(deck.run.seed));
+    }
+    visit_weights(parts, visit.initial);
+    const std::int64_t first = run.part.first;
+    const StepTotals totals = trainer.gradients(first + 1);
+    visit_gradients(parts, 1.0 / totals.tokens, visit.gradients);
+    StepNumbers numbers;
+    for (std::int64_t n = first + 1; n <= first + steps; ++n) {
+      trainer.step(n);
+      const StepScalars scalars = trainer.result();
+      numbers.loss.push_back(scalars.loss);
+      numbers.gradient_norm.push_back(scalars.gradient_norm);
+      numbers.lr.push_back(scalars.lr);
+    }
+    visit_weights(parts, visit.parameters);
+    numbers.evaluation = trainer.evaluate(*make_loader(deck, place, run.data, run.masked_token));
+    if (run.part.end) run.part.end(parts);
+    return numbers;
+  });
 }
 
 LayoutNumbers run_layout(const LayoutRun& run, std::int64_t steps) {

@@ -306,16 +306,18 @@ int run_training(Launch& launch, Logger& log) {
   times.passed("plan");
   Run run(launch, log, measured.scratch_bytes);
   times.passed("memory and groups");
-  run.choose_products(measured.trace, folder);
-  times.passed("products");
-  run.initial_state();
-  if (launch.resumed) enter_run_folder(folder, launch, log);
-  run.open_metrics(folder);
-  times.passed("state");
-  log.info("  start    {}", times.text());
-  const int code = run.loop();
-  run.closing();
-  return code;
+  return or_end_job(launch.place.world, [&] {
+    run.choose_products(measured.trace, folder);
+    times.passed("products");
+    run.initial_state();
+    if (launch.resumed) enter_run_folder(folder, launch, log);
+    run.open_metrics(folder);
+    times.passed("state");
+    log.info("  start    {}", times.text());
+    const int code = run.loop();
+    run.closing();
+    return code;
+  });
 }
 
 }  // namespace llmtrain

@@ -39,7 +39,7 @@ std::string placement_lines(const Launch& launch) {
   constexpr std::size_t most = 32;
   std::string text;
   if (launch.place.topology.ranks() == 1) return text;
-  const std::vector<std::string> lines = placement(launch.place.topology, launch.nodes);
+  const std::vector<std::string> lines = placement(launch.place.topology);
   for (std::size_t i = 0; i < std::min(lines.size(), most); ++i) {
     text += fmt::format("  {:<8} {}\n", i == 0 ? "ranks" : "", lines[i]);
   }

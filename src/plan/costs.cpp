@@ -37,6 +37,25 @@ double attention_seconds(const AttentionModel& model, const OpNote& note) {
          (1 + model.half / attention_sequence(note) + model.head / head_dim);
 }
 
+bool is_shift(const CollectiveNote& note) { return std::string_view(note.name) == "shift"; }
+bool moves_nothing(const CollectiveNote& note) { return std::string_view(note.name) == "copy"; }
+
+/// A member sends its parts one after the other, each to one partner: within its node, or out of it over a link of its own.
+double shift_seconds(const Hardware& hardware, const GroupPlacement& placement,
+                     std::span<const CollectiveNote> collectives) {
+  double longest = 0;
+  for (int member = 0; member < placement.fewest_on_node; ++member) {
+    double inside = 0, across = 0;
+    for (const CollectiveNote& note : collectives) {
+      if (!is_shift(note)) continue;
+      const int partner = (member + note.peer) % placement.size;
+      (partner < placement.fewest_on_node ? inside : across) += static_cast<double>(note.source.bytes());
+    }
+    longest = std::max({longest, inside / hardware.inside.bandwidth, across / hardware.across.bandwidth});
+  }
+  return longest;
+}
+
 }  // namespace
 
 GroupPlacement place_group(std::span<const int> world_ranks, int ranks_a_node) {
@@ -100,19 +119,23 @@ BatchSeconds batch_seconds(const Hardware& hardware, const GroupPlacement& place
     bytes += sent_bytes(c.name, static_cast<double>(larger), placement.size);
   }
   const bool leaves = placement.nodes > 1;
-  const auto copied = [](const CollectiveNote& c) { return is_copied(c.name, c.source.bytes()); };
-  if (!leaves && hardware.copies.bandwidth > 0 && std::ranges::all_of(collectives, copied)) {
+  const double latency = leaves ? hardware.across.latency : hardware.inside.latency;
+  CopiedBatch copied;
+  for (const CollectiveNote& c : collectives) copied.add(c.name, c.source.bytes());
+  if (!leaves && hardware.copies.bandwidth > 0 && copied.answer()) {
     const double seconds = bytes / hardware.copies.bandwidth + hardware.copies.latency;
     return {seconds, (1 - hardware.copies.overlap) * seconds};
+  }
+  const auto felt = [&](double seconds) { return BatchSeconds{seconds, (1 - hardware.overlap) * seconds}; };
+  if (std::ranges::all_of(collectives, [](const CollectiveNote& c) { return is_shift(c) || moves_nothing(c); })) {
+    return felt(shift_seconds(hardware, placement, collectives) + latency);
   }
   double bandwidth = hardware.inside.bandwidth;
   if (leaves) {
     const double links = placement.fewest_on_node * hardware.across.bandwidth;
     bandwidth = placement.fewest_on_node > 1 ? std::min(bandwidth, links) : links;
   }
-  const double latency = leaves ? hardware.across.latency : hardware.inside.latency;
-  const double seconds = bytes / bandwidth + latency * std::ceil(std::log2(placement.size));
-  return {seconds, (1 - hardware.overlap) * seconds};
+  return felt(bytes / bandwidth + latency * std::ceil(std::log2(placement.size)));
 }
 
 }  // namespace llmtrain

@@ -162,12 +162,11 @@ PipelineRun run_pipeline(const PlanTarget& target, const std::vector<const Stage
   const bool split = deck.parallel.sequence && target.topology.size(Axis::tp) > 1;
   const std::int64_t rows =
       deck.schedule.micro_batch * deck.model.seq_len / (split ? target.topology.size(Axis::tp) : 1);
-  const double bytes =
-      static_cast<double>(rows * deck.model.hidden) * (deck.precision.compute == Compute::bf16 ? 2 : 4);
+  const double bytes = static_cast<double>(rows * deck.model.hidden * size_of(data_dtype(deck.precision.compute)));
   const auto transfer = [&](int sender) {
     const int from = rank_of_stage(target.topology, sender), to = rank_of_stage(target.topology, (sender + 1) % stages);
-    const int node = target.hardware.ranks_a_node;
-    const Link& link = from / node == to / node ? target.hardware.inside : target.hardware.across;
+    const bool inside = target.topology.node(from) == target.topology.node(to);
+    const Link& link = inside ? target.hardware.inside : target.hardware.across;
     return ticks(link.latency + bytes / link.bandwidth);
   };
   const Simulation simulation = simulate(schedules, {work, transfer});
@@ -248,7 +247,7 @@ StepTimes pipeline_times(const PlanTarget& target, const std::vector<const Stage
 LayoutPlan plan_layout(const Deck& resolved, int ranks, const Hardware& hardware, PlanDepth depth) {
   check_deck(resolved, {.ranks = ranks});
   LayoutPlan plan{.deck = resolved, .ranks = ranks, .hardware = hardware};
-  const Topology topology(resolved, ranks);
+  const Topology topology = topology_on(resolved, ranks, hardware);
   const PlanTarget target{plan.deck, topology, plan.hardware};
   const std::vector<int> kinds = kinds_of(target);
   const std::vector<StageWork> works = works_of(target, kinds, depth);

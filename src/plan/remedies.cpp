@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// What would make a layout fit: one key changed at a time, planned and compared.
+#include <algorithm>
 #include <functional>
 #include <optional>
 
@@ -20,13 +21,20 @@ std::vector<Change> changes_of(const Deck& deck) {
   if (deck.parallel.zero >= 2 && deck.parallel.exchange > 1) {
     changes.push_back({"parallel.exchange=1", [](Deck& d) { d.parallel.exchange = 1; }});
   }
-  const std::int64_t few = ParallelConfig{}.persistence;
-  if (deck.parallel.zero == 3 && deck.parallel.persistence > few) {
-    changes.push_back({fmt::format("parallel.persistence={}", few), [few](Deck& d) { d.parallel.persistence = few; }});
+  constexpr auto shard_weights = [](Deck& d) {
+    d.parallel.zero = 3;
+    d.parallel.persistence = std::min(d.parallel.persistence, ParallelConfig{}.persistence);
+  };
+  std::string sharded = "parallel.zero=3";
+  if (const std::int64_t few = ParallelConfig{}.persistence; deck.parallel.persistence > few) {
+    const std::string lower = fmt::format("parallel.persistence={}", few);
+    if (deck.parallel.zero == 3) changes.push_back({lower, shard_weights});
+    sharded += " " + lower;
   }
-  for (int zero = deck.parallel.zero + 1; zero <= 3; ++zero) {
+  for (int zero = deck.parallel.zero + 1; zero < 3; ++zero) {
     changes.push_back({fmt::format("parallel.zero={}", zero), [zero](Deck& d) { d.parallel.zero = zero; }});
   }
+  if (deck.parallel.zero < 3) changes.push_back({sharded, shard_weights});
   if (deck.schedule.recompute == Recompute::none) {
     changes.push_back({"schedule.recompute=selective", [](Deck& d) { d.schedule.recompute = Recompute::selective; }});
   }
@@ -44,11 +52,13 @@ std::vector<Change> changes_of(const Deck& deck) {
                        d.parallel.pipeline = pipeline;
                        d.parallel.stage_layers.clear();
                      }});
-  changes.push_back({"parallel.zero=3 schedule.recompute=block schedule.micro_batch=1", [](Deck& d) {
-                       d.parallel.zero = 3;
-                       d.schedule.recompute = Recompute::block;
-                       d.schedule.micro_batch = 1;
-                     }});
+  changes.push_back(
+      {sharded + " parallel.exchange=1 schedule.recompute=block schedule.micro_batch=1", [shard_weights](Deck& d) {
+         shard_weights(d);
+         d.parallel.exchange = 1;
+         d.schedule.recompute = Recompute::block;
+         d.schedule.micro_batch = 1;
+       }});
   return changes;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "llmtrain/base/text.hpp"
 #include "llmtrain/driver/layout_run.hpp"
@@ -108,8 +109,7 @@ std::string step(const LayoutPlan& plan) {
   text += fmt::format("  flops     {} by 6 N + 6 L d s (A), {} by 6 N + 12 L d s (B)\n", si(plan.flops_a, "FLOP"),
                       si(plan.flops_b, "FLOP"));
   text += fmt::format("  time      {:.4g} s; {} tokens/s a rank, {} tokens a day in all\n", t.seconds,
-                      grouped(static_cast<std::int64_t>(a_rank)),
-                      human_count(static_cast<std::int64_t>(a_rank * plan.ranks * 86400)));
+                      grouped(std::llround(a_rank)), human_count(std::llround(a_rank * plan.ranks * 86400)));
   if (plan.mfu(1) > 0) {
     text += fmt::format("  MFU       {:.1f} % by A, {:.1f} % by B\n", 100 * plan.mfu(plan.flops_a),
                         100 * plan.mfu(plan.flops_b));

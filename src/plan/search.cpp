@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "llmtrain/config/check.hpp"
+#include "llmtrain/driver/micro_batches.hpp"
+#include "llmtrain/driver/parts.hpp"
 #include "llmtrain/metrics/flops.hpp"
 
 namespace llmtrain {
@@ -16,16 +18,19 @@ namespace {
 constexpr std::int64_t most_micro_batch = 16;
 constexpr int most_chunks = 8;
 
-/// What a rank holds at least: weights, and everything else in equal parts.
+/// What the largest rank holds at least: everything in equal parts, whole over the data ranks where ZeRO leaves it so.
 double least_bytes(const Deck& deck, int ranks) {
+  const StoreTypes types = store_types(deck.precision);
   const auto count = static_cast<double>(count_parameters(deck.model).total);
   const double model = static_cast<double>(deck.parallel.tensor) * deck.parallel.pipeline;
   const double data = ranks / model;
-  const bool wide = deck.precision.compute != Compute::bf16;
-  const double weight = wide ? (deck.precision.compute == Compute::fp64 ? 8 : 4) : 2;
   const int zero = data > 1 ? deck.parallel.zero : 0;
-  const double whole = (zero < 3 ? weight : 0) + (zero < 2 ? 4 : 0);
-  return count / model * whole + count / (model * data) * (wide ? 8 : 12);
+  const auto held = [&](DType type, int sharded_from) {
+    return static_cast<double>(size_of(type)) / (zero >= sharded_from ? data : 1);
+  };
+  double bytes = held(types.weights, 3) + held(types.gradients, 2) + 2 * held(types.moments, 1);
+  if (types.masters != types.weights) bytes += held(types.masters, 1);
+  return count / model * bytes;
 }
 
 class Searcher {
@@ -72,31 +77,61 @@ class Searcher {
     }
   }
 
-  /// Of what saves memory and costs time, only as much as is needed.
+  /// Of what saves memory and costs time, only as much as is needed. With one micro-batch a rank, ZeRO-2 sends as much as
+  /// ZeRO-1, and where copy engines take it is faster.
   void try_savings(Deck deck) {
-    const bool data = ranks_ > deck.parallel.tensor * deck.parallel.pipeline;
-    for (int zero = data ? 1 : 0; zero <= (data ? 3 : 0); ++zero) {
+    const Topology topology = topology_on(deck, ranks_, hardware_);
+    const bool data = topology.size(data_axes) > 1, once = micro_batches_of(deck, topology) == 1;
+    const int first = data ? 1 : 0, last = data ? 3 : 0;
+    int looked_at = 0;
+    bool fits = false;
+    for (int zero = first; zero <= last && !(fits && (zero == 3 || !once)); ++zero) {
       deck.parallel.zero = zero;
-      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::block}) {
-        deck.schedule.recompute = recompute;
-        if (!try_layout(deck)) continue;
-        if (zero == 3) try_persistence(deck);
-        const int left = 2 - static_cast<int>(recompute);
-        search_.slower += left + (recompute == Recompute::none && data ? 3 * (3 - zero) : 0);
-        if (recompute == Recompute::none) return;
-        break;
-      }
+      fits = (zero < 3 ? try_recomputes(deck, looked_at) : try_whole_weights(deck, looked_at)) || fits;
     }
+    search_.slower += (last - first + 1) * std::ssize(recomputes()) - looked_at;
   }
 
-  /// ZeRO-3 with as many weights whole as fit: those that are too large for it are gathered at every use.
-  void try_persistence(Deck deck) {
-    const Topology topology(deck, ranks_);
-    for (const std::int64_t size : storage_sizes({deck, topology, hardware_}, rank_of_stage(topology, 0))) {
-      if (size <= deck_.parallel.persistence) return;
-      deck.parallel.persistence = size;
-      if (try_layout(deck)) return;
+  /// From none to whole blocks; without what the deck leaves nothing to do.
+  std::vector<Recompute> recomputes() const {
+    if (deck_.schedule.recompute_modules.empty()) return {Recompute::none, Recompute::block};
+    return {Recompute::none, Recompute::selective, Recompute::block};
+  }
+
+  /// The least recompute that fits; true if that is none.
+  bool try_recomputes(Deck& deck, int& looked_at) {
+    for (const Recompute recompute : recomputes()) {
+      deck.schedule.recompute = recompute;
+      ++looked_at;
+      if (try_layout(deck)) return recompute == Recompute::none;
     }
+    return false;
+  }
+
+  /// ZeRO-3: the least recompute that fits, with as many weights whole as fit, which are not gathered at every use; and more
+  /// recompute where that makes room for more of them. True if all are whole without any.
+  bool try_whole_weights(Deck& deck, int& looked_at) {
+    const Topology topology = topology_on(deck, ranks_, hardware_);
+    const std::int64_t least = std::min(deck_.parallel.persistence, ParallelConfig{}.persistence);
+    const std::vector<std::int64_t> sizes = storage_sizes({deck, topology, hardware_}, rank_of_stage(topology, 0));
+    std::int64_t whole = -1;  // of the last one that fitted; -1: none did
+    for (const Recompute recompute : recomputes()) {
+      deck.schedule.recompute = recompute;
+      deck.parallel.persistence = least;
+      ++looked_at;
+      if (whole < 0) {
+        if (!try_layout(deck)) continue;
+        whole = least;
+      }
+      for (const std::int64_t size : sizes) {
+        if (size <= whole) break;
+        deck.parallel.persistence = size;
+        if (!try_layout(deck)) continue;
+        whole = size;
+      }
+      if (whole >= sizes.front()) return recompute == Recompute::none;
+    }
+    return false;
   }
 
   /// By what needs no dry run: the formula, then all but what layers take for a moment.
@@ -104,7 +139,7 @@ class Searcher {
     if (hardware_.memory == 0) return false;
     const double room = hardware_.memory - hardware_.reserved;
     if (least_bytes(deck, ranks_) > room) return true;
-    const Topology topology(deck, ranks_);
+    const Topology topology = topology_on(deck, ranks_, hardware_);
     const MemoryPlan memory = stage_memory({deck, topology, hardware_}, rank_of_stage(topology, 0), 1, StepLength::few);
     return static_cast<double>(memory.device_total()) > room;
   }

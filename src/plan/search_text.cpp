@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "llmtrain/base/text.hpp"
@@ -92,9 +93,8 @@ std::string search_text(const Search& search, const Deck& deck, int ranks, const
         "{:>6.1f}%\n",
         i + 1, p.tensor, p.pipeline, c.deck.schedule.chunks, ranks / (p.tensor * p.pipeline), p.zero,
         whole_weights(c.deck), c.deck.schedule.micro_batch, name_of(c.deck.schedule.recompute),
-        human_bytes(c.peak_bytes), c.times.seconds,
-        grouped(static_cast<std::int64_t>(tokens / c.times.seconds / ranks)), 100 * c.mfu_a,
-        100 * c.times.waiting / c.times.seconds, 100 * c.times.bubble);
+        human_bytes(c.peak_bytes), c.times.seconds, grouped(std::llround(tokens / c.times.seconds / ranks)),
+        100 * c.mfu_a, 100 * c.times.waiting / c.times.seconds, 100 * c.times.bubble);
   }
   return text + reasons(search);
 }
@@ -103,8 +103,8 @@ std::string job_script(const Deck& deck, const std::string& deck_path, int ranks
   const int a_node = std::min(ranks, hardware.ranks_a_node), nodes = (ranks + a_node - 1) / a_node;
   std::string text = fmt::format(
       "#!/usr/bin/env bash\n# {} ranks for {}; from the top of the repository: sbatch THIS\n#SBATCH --job-name={}\n"
-      "#SBATCH --nodes={}\n#SBATCH --ntasks-per-node={}\n",
-      ranks, deck_path, deck.run.name, nodes, a_node);
+      "#SBATCH --nodes={}\n#SBATCH --ntasks={}\n#SBATCH --ntasks-per-node={}\n",
+      ranks, deck_path, deck.run.name, nodes, ranks, a_node);
   if (hardware.gpu) text += fmt::format("#SBATCH --gres=gpu:{}\n#SBATCH --gres-flags=enforce-binding\n", a_node);
   text +=
       "#SBATCH --exclusive\n#SBATCH --mem=0\n#SBATCH --time=24:00:00\n#SBATCH --signal=B:USR1@300\n#SBATCH --requeue\n"

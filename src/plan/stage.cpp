@@ -59,6 +59,10 @@ void time_step(Parts& parts, OpObserver& observer, const StreamClock& clock, Sta
 
 }  // namespace
 
+Topology topology_on(const Deck& deck, int ranks, const Hardware& hardware) {
+  return {deck, ranks, filled_nodes(ranks, hardware.ranks_a_node)};
+}
+
 int rank_of_stage(const Topology& topology, int stage) {
   Coordinates at;
   at.pp = stage;

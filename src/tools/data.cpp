@@ -24,7 +24,8 @@ constexpr const char* usage =
     "       llmtrain data split PREFIX --output P [--shares 98,2,0]    P_train, P_valid, P_test by documents\n"
     "       llmtrain data at DECK --step N [block.key=value ...]       which documents step N trains on\n"
     "PREFIX is a .bin/.idx pair without its ending.\n"
-    "Exit codes: 0 sound or done, 64 usage, 65 bad data, 66 missing, 73 cannot create, 74 read or write failed.\n";
+    "Exit codes: 0 sound or done, 64 usage, 65 bad data, 66 missing, 73 cannot create, 74 read or write failed,\n"
+    "78 a deck that asks for something impossible.\n";
 
 struct Action {
   std::string_view name;

@@ -47,7 +47,7 @@ std::string_view meaning(ExitCode code) {
     case ExitCode::configuration: return "the deck asks for something impossible";
     case ExitCode::diverged: return "more non-finite steps in a row than optimizer.max_skipped";
     case ExitCode::hang: return "a peer failed or stopped answering";
-    case ExitCode::out_of_memory: return "an allocation of the memory plan failed";
+    case ExitCode::out_of_memory: return "memory that is needed cannot be had";
     case ExitCode::checkpoint_damaged: return "a checkpoint's bytes are not what its manifest says";
     case ExitCode::checkpoint_incompatible: return "a checkpoint belongs to another model, data or optimizer";
   }
@@ -61,11 +61,11 @@ std::string exit_codes_help() {
     if (!text.empty()) out += fmt::format("  {:>3}  {}\n", number, text);
   }
   return out +
-         "  128+n  ended by signal n, at once\n\n"
+         "  128+n  ended by signal n: by a second one at once, by the first where checkpoint.every is 0\n\n"
          "While training, the first SIGUSR1, SIGUSR2 or SIGTERM at any rank, or SIGUSR1 or SIGUSR2 at mpirun, which\n"
-         "passes it on, makes all ranks stop after the same step, save and return 75; a second one ends the program "
-         "at\n"
-         "once, without a save. SIGTERM at mpirun cannot be honoured: Open MPI 4 then kills the ranks within about a\n"
+         "passes it on, makes all ranks stop after the same step, save and return 75 (with checkpoint.every 0 nothing\n"
+         "is saved and 128+n returned); a second one ends the program at once, without a save. SIGTERM at mpirun "
+         "cannot be honoured: Open MPI 4 then kills the ranks within about a\n"
          "second and returns 1. So let the scheduler send SIGUSR1, or set run.max_walltime.\n";
 }
 

@@ -25,7 +25,7 @@ constexpr char explanation[] =
     "other system does not have, what llmtrain lacks, what does not apply, what the source leaves\n"
     "open. What is absent has the other system's default. Scripts are read, never run; variables\n"
     "of the environment are not looked at. Nothing else is written. block.key=value sets a key\n"
-    "of the deck.\n\n"
+    "of the deck; for megatron it and --ranks stand before the --.\n\n"
     "Exit codes: 0 done, 64 usage (a number of ranks is needed, say), 65 bad input, 66 input\n"
     "missing, 78 the deck was written but asks for something impossible.\n";
 

@@ -17,22 +17,24 @@ constexpr std::array rows{
          "Turn JSON lines into indexed datasets.", true, tool_preprocess},
     Tool{"data", "info|dump|verify|merge|split|at ...", "Look at indexed datasets, prove, join and cut them.", false,
          tool_data},
-    Tool{"plan", "DECK --ranks N [--gpu NAME | --hardware FILE] [--json | --search] [block.key=value ...]",
-         "Say what a deck needs on a cluster, and how fast it would be, without either.", false, tool_plan},
-    Tool{"calibrate", "[--output FILE] [--name NAME] [--threads N]",
+    Tool{
+        "plan",
+        "DECK --ranks N | --nodes N [--gpu NAME | --hardware FILE] [--json | --search] [options] [block.key=value ...]",
+        "Say what a deck needs on a cluster, and how fast it would be, without either.", false, tool_plan},
+    Tool{"calibrate", "[--output FILE] [--name NAME] [--threads N] [--repeats N]",
          "Measure this machine's processor and network for plan --hardware.", true, tool_calibrate},
     Tool{"verify", "DECK [--against 'KEY=VALUE ...'] [--steps K] [--dump FILE.h5] [block.key=value ...]",
          "Compare the layout of a deck with another one, or write the numbers of its first steps.", true, tool_verify},
     Tool{"doctor", "[DECK [block.key=value ...]] [--slow PART] [--mebibytes N] [--repeats N]",
          "Measure the devices of a job and the links between them, and name what is slow.", true, tool_doctor},
-    Tool{"checkpoint", "ls|info|verify|index PATH, diff A B, prune PATH, export|import|consolidate FROM TO",
+    Tool{"checkpoint", "ls|info|verify|index PATH, diff A B, prune PATH --keep N, export|import|consolidate FROM TO",
          "Look at checkpoints, prove, compare and prune them, exchange them with Hugging Face.", false,
          tool_checkpoint},
     Tool{"generate", "CHECKPOINT --prompt TEXT | --prompt-file FILE | --prompt-ids IDS [options]",
          "Continue a prompt, or write its logits.", false, tool_generate},
     Tool{"print-deck", "[DECK [block.key=value ...]]", "Print every key with default and meaning, or a deck resolved.",
          false, tool_print_deck},
-    Tool{"import", "deepspeed FILE.json | megatron -- SCRIPT | COMMAND LINE",
+    Tool{"import", "deepspeed FILE.json [--ranks N] [block.key=value ...] | megatron [...] -- SCRIPT | COMMAND LINE",
          "Make a commented deck from the input of DeepSpeed or Megatron-LM.", false, tool_import},
     Tool{"help", "[KEY | BLOCK | COMMAND | exit-codes | inject]",
          "Explain a key, a block of keys, a command, the exit codes or injected faults.", false, tool_help},
@@ -93,11 +95,6 @@ Command choose_command(Arguments arguments) {
     require(near.empty(), ExitCode::usage, "'{}' is neither a command nor a file{}", first, did_you_mean(near));
   }
   return {train, {arguments.begin(), arguments.end()}};
-}
-
-std::string error_text(const Error& error) {
-  const bool has_place = error.code() == ExitCode::configuration;
-  return (has_place ? "" : "llmtrain: error: ") + std::string(error.what()) + "\n";
 }
 
 bool is_first_of_job() {

@@ -9,8 +9,6 @@
 #include <set>
 #include <utility>
 
-#include "llmtrain/base/error.hpp"
-
 namespace llmtrain {
 
 namespace {
@@ -31,15 +29,14 @@ std::string ranges(std::span<const int> ascending) {
   return text;
 }
 
-std::vector<std::string> placement(const Topology& topology, std::span<const int> nodes) {
-  LLMTRAIN_CHECK(std::ssize(nodes) == topology.ranks());
+std::vector<std::string> placement(const Topology& topology) {
   struct Held {
     std::set<int> ranks, data, tensor;
   };
   std::map<std::pair<int, int>, Held> held;  // by node and stage
   for (int rank = 0; rank < topology.ranks(); ++rank) {
     const Coordinates at = topology.coordinates(rank);
-    Held& here = held[{nodes[static_cast<std::size_t>(rank)], at.pp}];
+    Held& here = held[{topology.node(rank), at.pp}];
     here.ranks.insert(rank);
     here.data.insert(topology.index(data_axes, rank));
     here.tensor.insert(at.tp);
@@ -52,22 +49,21 @@ std::vector<std::string> placement(const Topology& topology, std::span<const int
   return lines;
 }
 
-std::string split_tensor_groups(const Topology& topology, std::span<const int> nodes) {
-  LLMTRAIN_CHECK(std::ssize(nodes) == topology.ranks());
+std::string split_tensor_groups(const Topology& topology) {
   const int tensor = topology.size(Axis::tp);
   int split = 0;
   std::string first;
   for (int rank = 0; rank < topology.ranks(); ++rank) {
-    if (topology.coordinates(rank).tp != 0) continue;
+    if (topology.coordinates(rank).tp != 0 || !topology.leaves_node(Axis::tp, rank)) continue;
+    if (split++ > 0) continue;
     const std::vector<int> members = topology.members(Axis::tp, rank);
     std::set<int> on;
-    for (const int member : members) on.insert(nodes[static_cast<std::size_t>(member)]);
-    if (on.size() == 1) continue;
-    if (split++ == 0) first = fmt::format("ranks {} on nodes {}", ranges(members), text_of(on));
+    for (const int member : members) on.insert(topology.node(member));
+    first = fmt::format("ranks {} on nodes {}", ranges(members), text_of(on));
   }
   if (split == 0) return {};
   std::map<int, int> sizes;  // ranks by node
-  for (const int node : nodes) ++sizes[node];
+  for (int rank = 0; rank < topology.ranks(); ++rank) ++sizes[topology.node(rank)];
   const auto by_size = [](const auto& a, const auto& b) { return a.second < b.second; };
   return fmt::format(
       "{} of {} tensor groups leave their node (first: {}): their collectives, several a block, then go over the "

@@ -2,6 +2,7 @@
 /// Mixed-radix arithmetic of the parallel layout.
 #include "llmtrain/topology/topology.hpp"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "llmtrain/base/error.hpp"
@@ -38,7 +39,15 @@ int& Coordinates::along(Axis axis) {
   return tp;
 }
 
-Topology::Topology(const ParallelConfig& parallel, int ranks) : ranks_(ranks) {
+std::vector<int> filled_nodes(int ranks, int a_node) {
+  std::vector<int> nodes;
+  for (int rank = 0; rank < ranks; ++rank) nodes.push_back(rank / a_node);
+  return nodes;
+}
+
+Topology::Topology(const ParallelConfig& parallel, int ranks, std::vector<int> nodes)
+    : ranks_(ranks), nodes_(std::move(nodes)) {
+  LLMTRAIN_CHECK(nodes_.empty() || std::ssize(nodes_) == ranks);
   const std::int64_t model = static_cast<std::int64_t>(parallel.tensor) * parallel.pipeline;
   require(ranks >= 1 && model >= 1 && ranks % model == 0, ExitCode::configuration,
           "{} ranks are not divisible by parallel.tensor x parallel.pipeline = {} x {}", ranks, parallel.tensor,
@@ -116,6 +125,11 @@ int Topology::color(AxisSet axes, int rank) const {
     if (axes.contains(axis)) where.along(axis) = 0;
   }
   return this->rank(where);
+}
+
+bool Topology::leaves_node(AxisSet axes, int rank) const {
+  const std::vector<int> group = members(axes, rank);
+  return std::ranges::any_of(group, [&](int member) { return node(member) != node(rank); });
 }
 
 }  // namespace llmtrain

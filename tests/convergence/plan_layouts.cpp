@@ -2,6 +2,7 @@
 /// Plans are what is run: predicted bytes are the allocated ones on every rank, and a step stretched from a few
 /// micro-batches is the whole step.
 #include "llmtrain/plan/report.hpp"
+#include "llmtrain/plan/search.hpp"
 #include "support/layout_traces.hpp"
 
 using namespace llmtrain;
@@ -117,7 +118,81 @@ TEST_CASE("where an exchange of gradients takes too much memory, a reduce-scatte
   hardware.reserved = 0;
   const LayoutPlan plan = plan_of();
   CHECK_FALSE(plan.fits);
-  CHECK(remedies(plan).find("parallel.exchange=1 ") != std::string::npos);
+  CHECK(remedies(plan).find("  parallel.exchange=1 ") != std::string::npos);
   hardware.memory = static_cast<double>(less) - 1;
-  CHECK(remedies(plan_of()).find("parallel.exchange=1 ") == std::string::npos);
+  CHECK(remedies(plan_of()).find("  parallel.exchange=1 ") == std::string::npos);
+}
+
+TEST_CASE("gradients are exchanged within a node, and reduce-scattered where the group leaves it") {
+  Deck deck = matrix_models().front().deck;
+  deck.parallel.zero = 2;
+  deck.schedule.micro_batch = 1;
+  deck.schedule.global_batch = 8;
+  Hardware hardware = find_hardware("h200");
+  const auto collectives = [&](int ranks_a_node) {
+    hardware.ranks_a_node = ranks_a_node;
+    std::set<std::string> names;
+    const LayoutPlan plan = plan_layout(deck, 4, hardware, PlanDepth::whole);
+    for (const auto& [key, total] : plan.classes.front().work.collectives) {
+      if (key.first == "shard") names.insert(key.second);
+    }
+    return names;
+  };
+  CHECK(collectives(4) == std::set<std::string>{"all_gather", "shift"});
+  CHECK(collectives(2) == std::set<std::string>{"all_gather", "reduce_scatter"});
+  deck.parallel.shard = 2;
+  CHECK(collectives(2) == std::set<std::string>{"all_gather", "shift"});
+}
+
+TEST_CASE("with one micro-batch a rank, a search also looks at ZeRO-2") {
+  Deck deck = matrix_models().front().deck;
+  deck.schedule.micro_batch = 1;
+  const auto levels = [&](std::int64_t global_batch) {
+    deck.schedule.global_batch = global_batch;
+    std::set<int> found;
+    const Search search = search_layouts(deck, 2, find_hardware("h200"));
+    for (const Candidate& c : search.ranked) {
+      if (c.deck.parallel.tensor * c.deck.parallel.pipeline == 1 && c.deck.schedule.micro_batch == 1) {
+        found.insert(c.deck.parallel.zero);
+      }
+    }
+    return found;
+  };
+  CHECK(levels(2) == std::set<int>{1, 2});
+  CHECK(levels(8) == std::set<int>{1});
+}
+
+TEST_CASE("a search recomputes whole blocks where the deck names no module of one") {
+  Deck deck = matrix_models().front().deck;
+  deck.schedule.micro_batch = 1;
+  deck.schedule.global_batch = 1;
+  deck.schedule.recompute_modules.clear();
+  Hardware hardware = find_hardware("h200");
+  hardware.reserved = 0;
+  const LayoutPlan kept = plan_layout(deck, 1, hardware, PlanDepth::fit);
+  hardware.memory = static_cast<double>(kept.largest().peak_bytes()) - 1;
+  const Search search = search_layouts(deck, 1, hardware);
+  CHECK(search.ranked.size() == 1);
+  CHECK(search.ranked.at(0).deck.schedule.recompute == Recompute::block);
+}
+
+TEST_CASE("a search knows what 16-bit gradients and moments save before it plans") {
+  Deck deck = matrix_models().front().deck;
+  deck.precision.gradients = deck.precision.moments = Storage16::bf16;
+  deck.schedule.micro_batch = 1;
+  deck.schedule.global_batch = 8;
+  Hardware hardware = find_hardware("h200");
+  hardware.reserved = 0;
+  for (const int zero : {1, 2, 3}) {
+    CAPTURE(zero);
+    deck.parallel.zero = zero;
+    hardware.memory = static_cast<double>(plan_layout(deck, 4, hardware, PlanDepth::fit).largest().peak_bytes());
+    bool found = false;
+    const Search search = search_layouts(deck, 4, hardware);
+    for (const Candidate& c : search.ranked) {
+      const ParallelConfig& p = c.deck.parallel;
+      found = found || (p.tensor * p.pipeline == 1 && p.zero <= zero && c.deck.schedule.micro_batch == 1);
+    }
+    CHECK(found);
+  }
 }

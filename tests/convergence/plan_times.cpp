@@ -29,8 +29,8 @@ Hardware round_numbers() {
 
 Tensor fp32(std::int64_t rows, std::int64_t cols) { return Tensor::dense(nullptr, DType::fp32, {rows, cols}); }
 
-double batch_of(const Hardware& h, const GroupPlacement& placement, const char* name, Tensor tensor) {
-  const CollectiveNote note{name, tensor, tensor};
+double batch_of(const Hardware& h, const GroupPlacement& placement, const char* name, Tensor tensor, int peer = 0) {
+  const CollectiveNote note{name, tensor, tensor, peer};
   return batch_seconds(h, placement, std::span(&note, 1)).batch;
 }
 
@@ -77,7 +77,19 @@ TEST_CASE("costs: matrix products by shape, everything else by bytes, collective
   CHECK(batch_of(h, {4, 1, 4}, "all_gather", many) == doctest::Approx(3e6 / 2e11 + 5e-6));
   CHECK(batch_of(h, {4, 1, 4}, "all_gather", fp32(10, 10)) == doctest::Approx(300 / 1e11 + 2e-6));
   CHECK(batch_of(h, {4, 1, 4}, "all_reduce", many) == doctest::Approx(6e6 / 1e11 + 2e-6));
-  CHECK(batch_of(h, {4, 4, 1}, "shift", many) == doctest::Approx(4e6 / 1e10 + 4e-6));
+  // Else each member sends over its own link, and the one whose partner is on another node ends last.
+  CHECK(batch_of(h, {4, 4, 1}, "shift", many, 1) == doctest::Approx(4e6 / 1e10 + 2e-6));
+  CHECK(batch_of(h, {8, 2, 4}, "shift", many, 1) == doctest::Approx(4e6 / 1e10 + 2e-6));
+  CHECK(batch_of(h, {8, 1, 8}, "shift", many, 1) == doctest::Approx(4e6 / 2e11 + 5e-6));
+  const std::vector<CollectiveNote> exchange{
+      {"shift", many, many, 1}, {"shift", many, many, 2}, {"shift", many, many, 3}};
+  CHECK(batch_seconds(h, {4, 2, 2}, exchange).batch == doctest::Approx(8e6 / 1e10 + 2e-6));
+  h.copies = {};
+  CHECK(batch_seconds(h, {4, 1, 4}, exchange).batch == doctest::Approx(12e6 / 1e11 + 1e-6));
+  h.copies = {5e-6, 2e11, 0.75};
+  // Small gathers go where large ones of their batch go.
+  const std::vector<CollectiveNote> gathers{{"all_gather", fp32(10, 10), fp32(5, 5)}, {"all_gather", many, many}};
+  CHECK(batch_seconds(h, {4, 1, 4}, gathers).batch == doctest::Approx(3e6 / 2e11 + 300 / 2e11 + 5e-6));
   const CollectiveNote shift{"shift", many, many};
   CHECK(batch_seconds(h, {4, 1, 4}, std::span(&shift, 1)).felt == doctest::Approx(0.25 * 25e-6));
   CHECK(batch_seconds(h, {4, 4, 1}, std::span(&shift, 1)).felt == 0);  // round_numbers() hides all of it

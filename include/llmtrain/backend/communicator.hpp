@@ -74,8 +74,16 @@ class Communicator {
 /// Name of an operation kind as notes and tables print it.
 const char* name_of(Communicator::OpKind kind);
 
-/// Whether the copy engines of the GPUs of one host, where there are such, do an operation of this name on a source of
-/// this size: shifts, copies and large all-gathers.
-bool is_copied(std::string_view name, std::int64_t source_bytes);
+/// Whether the copy engines of the GPUs of one host, where there are such, do a batch: if it only moves data, by shifts and
+/// copies or, with small ones among them, by large all-gathers.
+class CopiedBatch {
+ public:
+  void add(std::string_view name, std::int64_t source_bytes);
+  bool answer() const;
+
+ private:
+  bool only_moves_ = true, shifts_ = false;
+  std::int64_t gathered_bytes_ = 0;
+};
 
 }  // namespace llmtrain

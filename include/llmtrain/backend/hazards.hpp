@@ -14,7 +14,7 @@
 namespace llmtrain {
 
 /// Whether running devices are watched (this checker, the in-flight check of the CPU's communicators): true in debug
-/// builds; the environment variable LLMTRAIN_CHECK_IN_FLIGHT (0 or 1) decides otherwise.
+/// builds; the environment variable LLMTRAIN_CHECK_IN_FLIGHT decides otherwise (0: no, all else: yes).
 bool debug_checks();
 
 /// Which memory was lent and given back.

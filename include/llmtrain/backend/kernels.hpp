@@ -227,7 +227,7 @@ class Kernels {
 
   void add(Stream s, Tensor out, Tensor a, Tensor b);  ///< out = a + b; may alias
   /// out (+)= parts[0] + parts[1] + ..., in this order in the stats dtype and rounded once (once every sum_parts_at_once
-  /// parts); dense, of one size. `out` may be one of the parts; these may be narrower.
+  /// parts); dense, of one size. `out` may be one of the first parts; these may be narrower.
   void sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Write write = Write::overwrite);
   void convert(Stream s, Tensor destination, Tensor source);  ///< between floating dtypes, rounding to nearest even
   void copy(Stream s, Tensor destination, Tensor source);     ///< equal dtype and shape, any leading dimensions

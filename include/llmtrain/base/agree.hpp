@@ -10,7 +10,7 @@
 namespace llmtrain {
 
 /// An Error that every rank of the job throws together: one of them prints it, all return its code. Any other Error is
-/// one rank's alone, and that rank has to abort the job.
+/// one rank's alone, and that rank has to end the job: the others may wait for it in a collective.
 class AgreedError : public Error {
  public:
   using Error::Error;
@@ -21,5 +21,22 @@ void agree(const MpiComm& comm, const std::function<void()>& check);
 
 /// Runs `check` on rank 0 only; if it throws, all ranks throw that AgreedError. Collective.
 void agree_on_root(const MpiComm& comm, const std::function<void()>& check);
+
+/// Prints the message of an error that only this rank knows and ends the job with its code.
+[[noreturn]] void end_job(const MpiComm& world, const Error& error);
+
+/// Calls `body` while something stands whose end waits for the other ranks (communicators, memory that these write): an
+/// error that only this rank knows ends the job before that is taken down. On one rank, or agreed, it is thrown on.
+template <class Body>
+auto or_end_job(const MpiComm& world, Body&& body) {
+  try {
+    return with_errors(body);
+  } catch (const AgreedError&) {
+    throw;
+  } catch (const Error& error) {
+    if (!world || world.size() == 1) throw;
+    end_job(world, error);
+  }
+}
 
 }  // namespace llmtrain

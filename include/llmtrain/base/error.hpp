@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -13,7 +15,7 @@ namespace llmtrain {
 /// Exit codes of the program (sysexits.h where one fits); `llmtrain help exit-codes` prints them.
 enum class ExitCode : int {
   done = 0,
-  comparison_failed = 1,         ///< verify or checkpoint diff found a difference
+  comparison_failed = 1,         ///< verify or checkpoint diff found a difference, or doctor something slow
   usage = 64,                    ///< command line not understood
   bad_input = 65,                ///< a file was read but its contents are wrong
   missing_input = 66,            ///< a named file does not exist or cannot be opened
@@ -25,7 +27,7 @@ enum class ExitCode : int {
   configuration = 78,            ///< the deck asks for something impossible
   diverged = 80,                 ///< non-finite steps beyond optimizer.max_skipped
   hang = 81,                     ///< a peer failed or stopped answering
-  out_of_memory = 82,            ///< an allocation of the memory plan failed
+  out_of_memory = 82,            ///< memory that is needed cannot be had
   checkpoint_damaged = 83,       ///< a checkpoint's bytes are not what its manifest says
   checkpoint_incompatible = 84,  ///< a checkpoint belongs to another model, data or optimizer
 };
@@ -39,6 +41,23 @@ class Error : public std::runtime_error {
  private:
   ExitCode code_;
 };
+
+/// The text that is printed for an error: deck errors start with their place, others with "llmtrain: error: ".
+std::string error_text(const Error& error);
+
+/// Calls `body`; whatever it throws comes out as an Error.
+template <class Body>
+auto with_errors(Body&& body) {
+  try {
+    return body();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw Error(ExitCode::out_of_memory, "out of memory");
+  } catch (const std::exception& error) {
+    throw Error(ExitCode::internal, std::string("internal error: ") + error.what());
+  }
+}
 
 /// Throws Error(code, formatted message).
 template <class... Args>

@@ -32,7 +32,6 @@ struct Launch {
   std::optional<Resumed> resumed;
   TrainingData data;
   Place place;
-  std::vector<int> nodes;  ///< number of each rank's node
   std::unique_ptr<Device> device;
   std::vector<std::string> warnings;            ///< for the log
   std::vector<std::string> protect;             ///< damaged step folders, never pruned

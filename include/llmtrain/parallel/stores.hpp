@@ -14,7 +14,7 @@
 /// Where chunks have replicas, these add up their reduced gradients once a step. In the exchange a rank gets the
 /// contributions of all others to its chunk, and adds them up itself: on the GPUs of one host these are copies beside the
 /// products, where a reduce-scatter would take multiprocessors from them. In groups larger than policy.exchange it is a
-/// reduce-scatter, which needs less memory and between many hosts sends less.
+/// reduce-scatter, which needs less memory, and so it is in groups that leave a node, for it sends less between nodes.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,7 @@ struct StorePlace {
   int tensor_size = 1;
   bool sequence = false;  ///< tensor ranks share the tokens
   int shards = 1;         ///< ranks that ZeRO shards over
+  bool one_node = true;   ///< these are on one
   int replicas = 1;       ///< of each chunk; shards x replicas ranks share the samples
   ChunkPlace chunk;
 };
@@ -74,7 +75,9 @@ struct StoreShape {
   bool keeps_whole_weights(int storage) const;
   bool keeps_whole_gradient(int storage) const { return whole_gradients[static_cast<std::size_t>(storage)]; }
   /// Whether contributions to the chunks of a gradient that is not kept whole are exchanged.
-  bool exchanges(int storage) const { return !keeps_whole_gradient(storage) && place.shards <= policy.exchange; }
+  bool exchanges(int storage) const {
+    return !keeps_whole_gradient(storage) && place.one_node && place.shards <= policy.exchange;
+  }
   /// Whether whole accumulators travel as a copy in another type.
   bool converts_to_reduce() const { return types.reduce != types.gradients && place.shards * place.replicas > 1; }
 

@@ -36,7 +36,8 @@ struct BatchSeconds {
 };
 
 /// Sent bytes over the slower of the link inside a node and the links of all members of a node to the next one, and
-/// latency for each doubling of the group; or over the copy engines of a node.
+/// latency for each doubling of the group. Shifts go over each member's own link to its partner, with one latency, or over
+/// the copy engines of a node.
 BatchSeconds batch_seconds(const Hardware& hardware, const GroupPlacement& placement,
                            std::span<const CollectiveNote> collectives);
 

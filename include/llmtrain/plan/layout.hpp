@@ -44,7 +44,7 @@ struct LayoutPlan {
   std::vector<std::string> checks{};  ///< what was proved on the way
   bool fits = true;
 
-  Topology topology() const { return Topology(deck, ranks); }
+  Topology topology() const { return topology_on(deck, ranks, hardware); }
   std::int64_t micro_batches() const;
   const RankClass& largest() const;  ///< the class with the highest peak
   double mfu(double flops) const;    ///< share of the hardware's peak; 0 if that is unknown

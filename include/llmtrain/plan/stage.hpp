@@ -25,6 +25,9 @@ struct PlanTarget {
   const Hardware& hardware;
 };
 
+/// The deck's layout on nodes that are filled one after the other.
+Topology topology_on(const Deck& deck, int ranks, const Hardware& hardware);
+
 /// One collective of a step on a rank.
 struct CollectiveTotal {
   std::int64_t calls = 0;

@@ -37,9 +37,6 @@ struct Command {
 /// line, an unknown option, and a misspelt subcommand that is no file.
 Command choose_command(Arguments arguments);
 
-/// The text that main prints for an error: deck errors start with their place, others with "llmtrain: error: ".
-std::string error_text(const Error& error);
-
 /// False on all ranks but the first of a job (by the launcher's variables), so that what every rank finds by itself
 /// before MPI is started is printed once.
 bool is_first_of_job();

@@ -5,6 +5,7 @@
 #include <array>
 #include <initializer_list>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "llmtrain/config/deck.hpp"
@@ -47,15 +48,21 @@ struct Coordinates {
   bool operator==(const Coordinates&) const = default;
 };
 
+/// Number of each rank's node where each node is filled before the next: "0 0 0 0 1 1" for 6 ranks, 4 a node.
+std::vector<int> filled_nodes(int ranks, int a_node);
+
 /// World rank <-> coordinates. `parallel.order` tp-dp-pp: tp runs fastest, then cp, shard, replicate, pp (as
 /// Megatron-LM); tp-pp-dp: tp, cp, pp, shard, replicate. So the data coordinate is replicate x shard_size + shard.
 class Topology {
  public:
-  /// Throws Error(configuration) if tensor x pipeline does not divide `ranks`, or shard the data-parallel ranks.
-  Topology(const ParallelConfig& parallel, int ranks);
-  Topology(const Deck& deck, int ranks) : Topology(deck.parallel, ranks) {}
+  /// `nodes`: number of each rank's node; all are on one if it is empty. Throws Error(configuration) if tensor x pipeline
+  /// does not divide `ranks`, or shard the data-parallel ranks.
+  Topology(const ParallelConfig& parallel, int ranks, std::vector<int> nodes = {});
+  Topology(const Deck& deck, int ranks, std::vector<int> nodes = {})
+      : Topology(deck.parallel, ranks, std::move(nodes)) {}
 
   int ranks() const { return ranks_; }
+  int node(int rank) const { return nodes_.empty() ? 0 : nodes_[static_cast<std::size_t>(rank)]; }
   int size(AxisSet axes) const;  ///< ranks in one group of these axes
 
   Coordinates coordinates(int rank) const;
@@ -67,9 +74,12 @@ class Topology {
   int index(AxisSet axes, int rank) const;
   /// One number per group, the same for its members: its lowest world rank (a color for MpiComm::split).
   int color(AxisSet axes, int rank) const;
+  /// Whether the group of `rank` has members on several nodes.
+  bool leaves_node(AxisSet axes, int rank) const;
 
  private:
   int ranks_ = 1;
+  std::vector<int> nodes_;
   std::array<Axis, axis_count> order_{};   ///< fastest first
   std::array<int, axis_count> sizes_{};    ///< by Axis
   std::array<int, axis_count> strides_{};  ///< by Axis

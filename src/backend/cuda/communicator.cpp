@@ -61,6 +61,7 @@ NcclCommunicator::~NcclCommunicator() {
     ncclCommDestroy(comm_);
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: while closing group '{}': {}\n", group_.name, error.what());
+    if (peers_ != nullptr) peers_->close();  // the others wait for this rank there
     ncclCommAbort(comm_);
   }
 }

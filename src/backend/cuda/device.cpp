@@ -190,9 +190,10 @@ void CudaDevice::do_synchronize(Stream stream) {
 void* CudaDevice::allocate(std::int64_t bytes, MemorySpace space) {
   LLMTRAIN_CHECK(bytes >= 0);
   if (wait_check_ != nullptr) wait_check_->allocated();
-  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 256));
-  void* pointer = nullptr;
   const bool pinned = space == MemorySpace::pinned_host;
+  const auto least = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 256));
+  const std::size_t size = pinned ? least : exportable_bytes(least);
+  void* pointer = nullptr;
   const cudaError_t status = pinned ? cudaHostAlloc(&pointer, size, cudaHostAllocDefault) : cudaMalloc(&pointer, size);
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // this error is answered here

@@ -20,6 +20,13 @@ namespace llmtrain {
 
 class NcclCommunicator;
 
+/// So much memory, or somewhat more, of which no other allocation shares a part: what another process opens through CUDA
+/// IPC is a whole block of 2 MiB (CUDA programming guide, interprocess communication).
+constexpr std::size_t exportable_bytes(std::size_t bytes) {
+  constexpr std::size_t block = std::size_t{2} << 20;
+  return (bytes + block - 1) / block * block;
+}
+
 /// Why no GPU can be used; empty if there is one.
 std::string why_no_gpu_here();
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/base/host.hpp"
@@ -20,7 +21,11 @@ template <class Call>
 Call* driver_call(const char* name) {
   void* call = nullptr;
   cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
   check_cuda(cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &found), name);
+#else
+  check_cuda(cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, &found), name);
+#endif
   require(found == cudaDriverEntryPointSuccess, ExitCode::configuration,
           "the CUDA driver has no {}; install a driver for CUDA 12 or newer, or set LLMTRAIN_PEER_COPIES=0", name);
   return reinterpret_cast<Call*>(call);
@@ -71,11 +76,18 @@ std::unique_ptr<PeerCopies> PeerCopies::connect(CudaDevice& device, const Group&
   return nullptr;
 }
 
+PeerCopies::PeerCopies(CudaDevice& device, const Group& group) : device_(device), group_(group) {
+  int flushes = 0;  // where a GPU may put off what others write
+  check_cuda(cudaDeviceGetAttribute(&flushes, cudaDevAttrCanFlushRemoteWrites, device.number()),
+             "cudaDevAttrCanFlushRemoteWrites");
+  if (flushes != 0) flush_ = CU_STREAM_WAIT_VALUE_FLUSH;
+}
+
 bool PeerCopies::open_counters() {
   const auto size = static_cast<std::size_t>(group_.size());
   peers_.resize(size);
   const std::size_t bytes = 2 * size * sizeof(std::uint32_t);
-  check_cuda(cudaMalloc(&counters_, bytes), "cudaMalloc");
+  check_cuda(cudaMalloc(&counters_, exportable_bytes(bytes)), "cudaMalloc");
   check_cuda(cudaMemset(counters_, 0, bytes), "cudaMemset");
   check_cuda(cudaDeviceSynchronize(), "cudaMemset");
   cudaIpcMemHandle_t own{};
@@ -91,6 +103,7 @@ bool PeerCopies::open_counters() {
 }
 
 void PeerCopies::close() {
+  if (std::exchange(closed_, true)) return;
   for (const auto& [place, memory] : mapped_) cudaIpcCloseMemHandle(memory);
   for (const Peer& peer : peers_) {
     if (peer.counters != nullptr) cudaIpcCloseMemHandle(peer.counters);
@@ -100,7 +113,9 @@ void PeerCopies::close() {
 }
 
 bool PeerCopies::takes(std::span<const Op> ops) {
-  return std::ranges::all_of(ops, [](const Op& op) { return is_copied(name_of(op.kind), op.source.bytes()); });
+  CopiedBatch batch;
+  for (const Op& op : ops) batch.add(name_of(op.kind), op.source.bytes());
+  return batch.answer();
 }
 
 PeerCopies::Place PeerCopies::place_of(const Tensor& destination) {
@@ -132,7 +147,8 @@ void PeerCopies::signal(cudaStream_t stream, int rank, Counter counter, std::uin
 
 void PeerCopies::await(cudaStream_t stream, int rank, Counter counter, std::uint32_t value) {
   static MemoryOperation* const wait = driver_call<MemoryOperation>("cuStreamWaitValue32");
-  check_driver(wait(stream, address(counters_, counter, rank), value, CU_STREAM_WAIT_VALUE_GEQ), "cuStreamWaitValue32");
+  const unsigned flags = CU_STREAM_WAIT_VALUE_GEQ | (counter == Counter::arrived ? flush_ : 0U);
+  check_driver(wait(stream, address(counters_, counter, rank), value, flags), "cuStreamWaitValue32");
 }
 
 bool PeerCopies::goes_to(const Op& op, int rank) const {

@@ -27,11 +27,11 @@ class PeerCopies {
   static std::unique_ptr<PeerCopies> connect(CudaDevice& device, const Group& group);
   PeerCopies(const PeerCopies&) = delete;
   PeerCopies& operator=(const PeerCopies&) = delete;
-  /// Lets go of the others' memory, so that they may free it; nothing may be in flight. Collective over the group. Without
-  /// it, as after an error, all stays mapped until the process ends.
+  /// Lets go of the others' memory, so that they may free it; nothing may be in flight. Collective over the group, once.
+  /// Without it, as after an error, all stays mapped until the process ends.
   void close();
 
-  /// Whether these are only shifts and large gathers: the same answer on all ranks.
+  /// Whether this is such a batch: the same answer on all ranks.
   static bool takes(std::span<const Communicator::Op> ops);
   /// Queues them on the stream, behind which they are complete. Every rank of the group queues the same batches in the same
   /// order; the host waits until all have come here.
@@ -47,7 +47,7 @@ class PeerCopies {
   /// In device memory, an element for each rank of the group.
   enum class Counter { ready, arrived };
 
-  PeerCopies(CudaDevice& device, const Group& group) : device_(device), group_(group) {}
+  PeerCopies(CudaDevice& device, const Group& group);
   bool open_counters();  ///< false where that is not possible
   Place place_of(const Tensor& destination);
   char* map(int rank, const Place& place);
@@ -66,6 +66,8 @@ class PeerCopies {
 
   CudaDevice& device_;
   const Group& group_;
+  unsigned flush_ = 0;  ///< flag of a wait behind which everything that arrived before is to be seen
+  bool closed_ = false;
   void* counters_ = nullptr;
   std::vector<Peer> peers_;
   std::map<std::uint64_t, cudaIpcMemHandle_t> exported_;

@@ -108,11 +108,13 @@ std::vector<Key> part_keys(const Rows<M>& row) {
           {.meaning = "RMSNorm on every head of queries and keys before rope (Qwen3).",
            .also = {"qk_layernorm", "qk_layer_norm"}}),
       row("activation", &M::activation,
-          {.meaning = "Non-linearity of the MLP: silu with a gate (llama), gelu or gelu_tanh (gpt).",
+          {.meaning =
+               "Non-linearity of the MLP: silu with a gate (llama), gelu or gelu_tanh (gpt; that is what it implies).",
            .names = {"silu", "gelu", "gelu_tanh"},
            .also = {"hidden_act", "activation_function", "act"}}),
       row("positions", &M::positions,
-          {.meaning = "How positions enter: rotary (llama), or a learned vector each, up to seq_len (gpt).",
+          {.meaning =
+               "How positions enter: rotary (llama), or a learned vector each, up to seq_len (what gpt implies).",
            .names = {"rope", "learned"},
            .also = {"position_embedding_type", "pos_emb", "positional_encoding"}}),
   };
