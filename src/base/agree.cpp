@@ -32,7 +32,7 @@ void agree_on_root(const MpiComm& comm, const std::function<void()>& check) {
 }
 
 void end_job(const MpiComm& world, const Error& error) {
-  fmt::print(stderr, "rank {}: {}", world.rank(), error_text(error));
+  std::fputs(fmt::format("rank {}: {}", world.rank(), error_text(error)).c_str(), stderr);  // never throws
   world.abort(static_cast<int>(error.code()));
 }
 

@@ -39,7 +39,7 @@ StoreShape store_shape(const Deck& deck, const ParamTable& table, const Place& p
                          .tensor_size = tensor.size,
                          .sequence = tensor.sequence,
                          .shards = place.topology.size(Axis::shard),
-                         .one_node = !place.topology.leaves_node(Axis::shard, place.rank),
+                         .one_node = !place.topology.leave_nodes(Axis::shard),
                          .replicas = place.topology.size(Axis::replicate),
                          .chunk = {at.shard, at.replicate}};
   return {table, where, deck.parallel, store_types(deck.precision)};

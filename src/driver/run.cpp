@@ -306,7 +306,7 @@ int run_training(Launch& launch, Logger& log) {
   times.passed("plan");
   Run run(launch, log, measured.scratch_bytes);
   times.passed("memory and groups");
-  return or_end_job(launch.place.world, [&] {
+  const auto body = [&] {
     run.choose_products(measured.trace, folder);
     times.passed("products");
     run.initial_state();
@@ -317,6 +317,10 @@ int run_training(Launch& launch, Logger& log) {
     const int code = run.loop();
     run.closing();
     return code;
+  };
+  return or_end_job(launch.place.world, body, [&] {
+    log.status("");
+    launch.locks.clear();
   });
 }
 

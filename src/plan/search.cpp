@@ -87,7 +87,11 @@ class Searcher {
     bool fits = false;
     for (int zero = first; zero <= last && !(fits && (zero == 3 || !once)); ++zero) {
       deck.parallel.zero = zero;
-      fits = (zero < 3 ? try_recomputes(deck, looked_at) : try_whole_weights(deck, looked_at)) || fits;
+      if (zero == 3) {
+        try_whole_weights(deck, looked_at);
+      } else {
+        fits = try_recomputes(deck, looked_at) || fits;
+      }
     }
     search_.slower += (last - first + 1) * std::ssize(recomputes()) - looked_at;
   }
@@ -109,8 +113,8 @@ class Searcher {
   }
 
   /// ZeRO-3: the least recompute that fits, with as many weights whole as fit, which are not gathered at every use; and more
-  /// recompute where that makes room for more of them. True if all are whole without any.
-  bool try_whole_weights(Deck& deck, int& looked_at) {
+  /// recompute where that makes room for more of them.
+  void try_whole_weights(Deck& deck, int& looked_at) {
     const Topology topology = topology_on(deck, ranks_, hardware_);
     const std::int64_t least = std::min(deck_.parallel.persistence, ParallelConfig{}.persistence);
     const std::vector<std::int64_t> sizes = storage_sizes({deck, topology, hardware_}, rank_of_stage(topology, 0));
@@ -129,9 +133,8 @@ class Searcher {
         if (!try_layout(deck)) continue;
         whole = size;
       }
-      if (whole >= sizes.front()) return recompute == Recompute::none;
+      if (whole >= sizes.front()) return;
     }
-    return false;
   }
 
   /// By what needs no dry run: the formula, then all but what layers take for a moment.

@@ -64,7 +64,8 @@ std::string exit_codes_help() {
          "  128+n  ended by signal n: by a second one at once, by the first where checkpoint.every is 0\n\n"
          "While training, the first SIGUSR1, SIGUSR2 or SIGTERM at any rank, or SIGUSR1 or SIGUSR2 at mpirun, which\n"
          "passes it on, makes all ranks stop after the same step, save and return 75 (with checkpoint.every 0 nothing\n"
-         "is saved and 128+n returned); a second one ends the program at once, without a save. SIGTERM at mpirun "
+         "is saved and 128+n returned); a second one ends the program at once, without a save. SIGTERM at\n"
+         "mpirun "
          "cannot be honoured: Open MPI 4 then kills the ranks within about a\n"
          "second and returns 1. So let the scheduler send SIGUSR1, or set run.max_walltime.\n";
 }

@@ -16,9 +16,12 @@ CommandLine parse_options(std::string_view tool, Arguments arguments, const po::
                           Words words) {
   CommandLine line;
   po::options_description all;
-  all.add(options).add_options()("words", po::value(&line.words));
+  all.add(options);
   po::positional_options_description places;
-  places.add("words", words == Words::taken ? -1 : 0);
+  if (words == Words::taken) {
+    all.add_options()("words", po::value(&line.words));
+    places.add("words", -1);
+  }
   try {
     const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
     const std::vector<std::string> given(arguments.begin(), arguments.end());

@@ -132,4 +132,11 @@ bool Topology::leaves_node(AxisSet axes, int rank) const {
   return std::ranges::any_of(group, [&](int member) { return node(member) != node(rank); });
 }
 
+bool Topology::leave_nodes(AxisSet axes) const {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (color(axes, rank) == rank && leaves_node(axes, rank)) return true;
+  }
+  return false;
+}
+
 }  // namespace llmtrain

@@ -142,6 +142,13 @@ TEST_CASE("gradients are exchanged within a node, and reduce-scattered where the
   CHECK(collectives(2) == std::set<std::string>{"all_gather", "reduce_scatter"});
   deck.parallel.shard = 2;
   CHECK(collectives(2) == std::set<std::string>{"all_gather", "shift"});
+  // Replicas of a chunk must issue the same: one group that leaves its node decides for all. The plan proves the order.
+  deck.parallel.whole_gradients = {"embedding"};
+  deck.schedule.global_batch = 12;
+  hardware.ranks_a_node = 3;
+  const LayoutPlan plan = plan_layout(deck, 12, hardware, PlanDepth::whole);
+  CHECK(plan.classes.size() == 1);
+  CHECK(plan.classes.front().work.collectives.count({"shard", "shift"}) == 0);
 }
 
 TEST_CASE("with one micro-batch a rank, a search also looks at ZeRO-2") {

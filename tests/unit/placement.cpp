@@ -52,5 +52,7 @@ TEST_CASE("groups that leave their node") {
   const Topology uneven = layout({0, 0, 0, 1, 1, 1}, 2, 1);
   CHECK(!uneven.leaves_node(Axis::tp, 0));
   CHECK(uneven.leaves_node(Axis::tp, 2));
+  CHECK(uneven.leave_nodes(Axis::tp));
+  CHECK(!even.leave_nodes(Axis::tp));
   CHECK(!Topology(ParallelConfig{}, 8).leaves_node(Axis::shard, 0));  // nothing is known of nodes: one
 }

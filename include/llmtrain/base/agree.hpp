@@ -26,15 +26,17 @@ void agree_on_root(const MpiComm& comm, const std::function<void()>& check);
 [[noreturn]] void end_job(const MpiComm& world, const Error& error);
 
 /// Calls `body` while something stands whose end waits for the other ranks (communicators, memory that these write): an
-/// error that only this rank knows ends the job before that is taken down. On one rank, or agreed, it is thrown on.
+/// error that only this rank knows ends the job before that is taken down, and after `last`. On one rank, or agreed, it is
+/// thrown on.
 template <class Body>
-auto or_end_job(const MpiComm& world, Body&& body) {
+auto or_end_job(const MpiComm& world, Body&& body, const std::function<void()>& last = {}) {
   try {
     return with_errors(body);
   } catch (const AgreedError&) {
     throw;
   } catch (const Error& error) {
     if (!world || world.size() == 1) throw;
+    if (last) last();
     end_job(world, error);
   }
 }

@@ -14,7 +14,7 @@
 /// Where chunks have replicas, these add up their reduced gradients once a step. In the exchange a rank gets the
 /// contributions of all others to its chunk, and adds them up itself: on the GPUs of one host these are copies beside the
 /// products, where a reduce-scatter would take multiprocessors from them. In groups larger than policy.exchange it is a
-/// reduce-scatter, which needs less memory, and so it is in groups that leave a node, for it sends less between nodes.
+/// reduce-scatter, which needs less memory, and so it is where any group leaves its node, for it sends less between nodes.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct StorePlace {
   int tensor_size = 1;
   bool sequence = false;  ///< tensor ranks share the tokens
   int shards = 1;         ///< ranks that ZeRO shards over
-  bool one_node = true;   ///< these are on one
+  bool one_node = true;   ///< they are on one, and so are those of every other chunk's group
   int replicas = 1;       ///< of each chunk; shards x replicas ranks share the samples
   ChunkPlace chunk;
 };

@@ -76,6 +76,8 @@ class Topology {
   int color(AxisSet axes, int rank) const;
   /// Whether the group of `rank` has members on several nodes.
   bool leaves_node(AxisSet axes, int rank) const;
+  /// Whether any group of these axes has: the same on all ranks.
+  bool leave_nodes(AxisSet axes) const;
 
  private:
   int ranks_ = 1;

@@ -75,8 +75,8 @@ std::vector<Key> zero_keys(const Rows<P>& row) {
            .unit = "elements",
            .also = {"reduce_bucket_size", "allgather_bucket_size", "bucket_size", "ddp_bucket_size"}}),
       row("exchange", &P::exchange,
-          {.meaning = "Groups of at most so many ranks of one node exchange their gradients under ZeRO-2 and 3; "
-                      "others reduce-scatter them, with less memory.",
+          {.meaning = "Shards on at most so many ranks exchange their gradients under ZeRO-2 and 3; on more, and "
+                      "where they leave a node, they reduce-scatter them, with less memory.",
            .range = Range::between(1, 1e6),
            .unit = "ranks"}),
       row("whole_gradients", &P::whole_gradients,
