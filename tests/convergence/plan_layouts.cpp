@@ -17,6 +17,14 @@ TraceRecorder whole_step(const Deck& deck, const Topology& topology, int rank) {
   return recorder;
 }
 
+Deck sharded_deck() {
+  Deck deck = matrix_models().front().deck;
+  deck.parallel.zero = 2;
+  deck.schedule.micro_batch = 1;
+  deck.schedule.global_batch = 8;
+  return deck;
+}
+
 }  // namespace
 
 TEST_CASE("predicted bytes are the allocated ones on every rank of every kind of layout") {
@@ -103,10 +111,7 @@ TEST_CASE("ZeRO's formulas hold for 70B, padding aside") {
 }
 
 TEST_CASE("where an exchange of gradients takes too much memory, a reduce-scatter is proposed") {
-  Deck deck = matrix_models().front().deck;
-  deck.parallel.zero = 2;
-  deck.schedule.micro_batch = 1;
-  deck.schedule.global_batch = 8;
+  Deck deck = sharded_deck();
   Hardware hardware = find_hardware("h200");
   const auto plan_of = [&] { return plan_layout(deck, 4, hardware, PlanDepth::fit); };
   const std::int64_t more = plan_of().largest().peak_bytes();
@@ -124,10 +129,7 @@ TEST_CASE("where an exchange of gradients takes too much memory, a reduce-scatte
 }
 
 TEST_CASE("gradients are exchanged within a node, and reduce-scattered where the group leaves it") {
-  Deck deck = matrix_models().front().deck;
-  deck.parallel.zero = 2;
-  deck.schedule.micro_batch = 1;
-  deck.schedule.global_batch = 8;
+  Deck deck = sharded_deck();
   Hardware hardware = find_hardware("h200");
   const auto collectives = [&](int ranks_a_node) {
     hardware.ranks_a_node = ranks_a_node;
