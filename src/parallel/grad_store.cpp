@@ -167,11 +167,9 @@ void GradStore::exchange(BucketBatch& batch, std::size_t storage_of_lease,
                          const std::vector<Tensor>& contributions) const {
   const int storage = shape_.storages_of(opens_[static_cast<std::size_t>(use_)])[storage_of_lease];
   const Tensor whole = buffer(use_, storage_of_lease);
-  const Group& group = groups_.shard->group();
-  for (int distance = 1; distance < group.size(); ++distance) {
-    batch.shift(contributions[static_cast<std::size_t>(group.at_distance(-distance))],
-                shape_.chunk(storage, whole, group.at_distance(distance)), distance);
-  }
+  exchange_parts(
+      batch, groups_.shard->group(), [&](int rank) { return contributions[static_cast<std::size_t>(rank)]; },
+      [&](int rank) { return shape_.chunk(storage, whole, rank); });
 }
 
 void GradStore::reduce_chunks(int lease, Event ready) {

@@ -118,24 +118,23 @@ BatchSeconds batch_seconds(const Hardware& hardware, const GroupPlacement& place
     const std::int64_t larger = std::max(c.destination.bytes(), c.source.bytes());
     bytes += sent_bytes(c.name, static_cast<double>(larger), placement.size);
   }
+  const auto beside = [](double seconds, double overlap) { return BatchSeconds{seconds, (1 - overlap) * seconds}; };
   const bool leaves = placement.nodes > 1;
   const double latency = leaves ? hardware.across.latency : hardware.inside.latency;
   CopiedBatch copied;
   for (const CollectiveNote& c : collectives) copied.add(c.name, c.source.bytes());
   if (!leaves && hardware.copies.bandwidth > 0 && copied.answer()) {
-    const double seconds = bytes / hardware.copies.bandwidth + hardware.copies.latency;
-    return {seconds, (1 - hardware.copies.overlap) * seconds};
+    return beside(bytes / hardware.copies.bandwidth + hardware.copies.latency, hardware.copies.overlap);
   }
-  const auto felt = [&](double seconds) { return BatchSeconds{seconds, (1 - hardware.overlap) * seconds}; };
   if (std::ranges::all_of(collectives, [](const CollectiveNote& c) { return is_shift(c) || moves_nothing(c); })) {
-    return felt(shift_seconds(hardware, placement, collectives) + latency);
+    return beside(shift_seconds(hardware, placement, collectives) + latency, hardware.overlap);
   }
   double bandwidth = hardware.inside.bandwidth;
   if (leaves) {
     const double links = placement.fewest_on_node * hardware.across.bandwidth;
     bandwidth = placement.fewest_on_node > 1 ? std::min(bandwidth, links) : links;
   }
-  return felt(bytes / bandwidth + latency * std::ceil(std::log2(placement.size)));
+  return beside(bytes / bandwidth + latency * std::ceil(std::log2(placement.size)), hardware.overlap);
 }
 
 }  // namespace llmtrain

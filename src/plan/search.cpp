@@ -35,7 +35,9 @@ double least_bytes(const Deck& deck, int ranks) {
 
 class Searcher {
  public:
-  Searcher(const Deck& deck, int ranks, const Hardware& hardware) : deck_(deck), ranks_(ranks), hardware_(hardware) {}
+  Searcher(const Deck& deck, int ranks, const Hardware& hardware) : deck_(deck), ranks_(ranks), hardware_(hardware) {
+    if (deck.schedule.recompute_modules.empty()) std::erase(recomputes_, Recompute::selective);  // nothing to do
+  }
 
   Search run() {
     for (int tensor = 1; tensor <= std::min(ranks_, hardware_.ranks_a_node); ++tensor) {
@@ -82,75 +84,64 @@ class Searcher {
   void try_savings(Deck deck) {
     const Topology topology = topology_on(deck, ranks_, hardware_);
     const bool data = topology.size(data_axes) > 1, once = micro_batches_of(deck, topology) == 1;
-    const int first = data ? 1 : 0, last = data ? 3 : 0;
-    int looked_at = 0;
+    const int first = data ? 1 : 0, last = data ? 2 : 0;
+    search_.slower += (data ? 3 : 1) * std::ssize(recomputes_);  // each that is looked at is taken off
     bool fits = false;
-    for (int zero = first; zero <= last && !(fits && (zero == 3 || !once)); ++zero) {
+    for (int zero = first; zero <= last && (!fits || once); ++zero) {
       deck.parallel.zero = zero;
-      if (zero == 3) {
-        try_whole_weights(deck, looked_at);
-      } else {
-        fits = try_recomputes(deck, looked_at) || fits;
-      }
+      fits = try_recomputes(deck, topology) || fits;
     }
-    search_.slower += (last - first + 1) * std::ssize(recomputes()) - looked_at;
-  }
-
-  /// From none to whole blocks; without what the deck leaves nothing to do.
-  std::vector<Recompute> recomputes() const {
-    if (deck_.schedule.recompute_modules.empty()) return {Recompute::none, Recompute::block};
-    return {Recompute::none, Recompute::selective, Recompute::block};
+    if (!data || fits) return;
+    deck.parallel.zero = 3;
+    try_whole_weights(deck, topology);
   }
 
   /// The least recompute that fits; true if that is none.
-  bool try_recomputes(Deck& deck, int& looked_at) {
-    for (const Recompute recompute : recomputes()) {
+  bool try_recomputes(Deck& deck, const Topology& topology) {
+    for (const Recompute recompute : recomputes_) {
       deck.schedule.recompute = recompute;
-      ++looked_at;
-      if (try_layout(deck)) return recompute == Recompute::none;
+      --search_.slower;
+      if (try_layout(deck, topology)) return recompute == Recompute::none;
     }
     return false;
   }
 
   /// ZeRO-3: the least recompute that fits, with as many weights whole as fit, which are not gathered at every use; and more
   /// recompute where that makes room for more of them.
-  void try_whole_weights(Deck& deck, int& looked_at) {
-    const Topology topology = topology_on(deck, ranks_, hardware_);
+  void try_whole_weights(Deck& deck, const Topology& topology) {
     const std::int64_t least = std::min(deck_.parallel.persistence, ParallelConfig{}.persistence);
     const std::vector<std::int64_t> sizes = storage_sizes({deck, topology, hardware_}, rank_of_stage(topology, 0));
     std::int64_t whole = -1;  // of the last one that fitted; -1: none did
-    for (const Recompute recompute : recomputes()) {
+    for (const Recompute recompute : recomputes_) {
       deck.schedule.recompute = recompute;
       deck.parallel.persistence = least;
-      ++looked_at;
+      --search_.slower;
       if (whole < 0) {
-        if (!try_layout(deck)) continue;
+        if (!try_layout(deck, topology)) continue;
         whole = least;
       }
       for (const std::int64_t size : sizes) {
         if (size <= whole) break;
         deck.parallel.persistence = size;
-        if (!try_layout(deck)) continue;
-        whole = size;
+        if (try_layout(deck, topology)) whole = size;  // those after it are smaller
       }
       if (whole >= sizes.front()) return;
     }
   }
 
   /// By what needs no dry run: the formula, then all but what layers take for a moment.
-  bool surely_too_large(const Deck& deck) const {
+  bool surely_too_large(const Deck& deck, const Topology& topology) const {
     if (hardware_.memory == 0) return false;
     const double room = hardware_.memory - hardware_.reserved;
     if (least_bytes(deck, ranks_) > room) return true;
-    const Topology topology = topology_on(deck, ranks_, hardware_);
     const MemoryPlan memory = stage_memory({deck, topology, hardware_}, rank_of_stage(topology, 0), 1, StepLength::few);
     return static_cast<double>(memory.device_total()) > room;
   }
 
   /// True if it fits.
-  bool try_layout(const Deck& deck) {
+  bool try_layout(const Deck& deck, const Topology& topology) {
     ++search_.tried;
-    if (surely_too_large(deck)) {
+    if (surely_too_large(deck, topology)) {
       ++search_.too_large;
       return false;
     }
@@ -166,6 +157,7 @@ class Searcher {
   const Deck& deck_;
   int ranks_;
   const Hardware& hardware_;
+  std::vector<Recompute> recomputes_{Recompute::none, Recompute::selective, Recompute::block};  ///< the least first
   Search search_;
 };
 

@@ -181,13 +181,11 @@ GroupHealth Examiner::measure_group(const std::string& name, std::vector<int> me
   health.all_gather = rate("all_gather", [&](Communicator::Batch& batch) { batch.all_gather(whole, part); });
   health.reduce_scatter =
       rate("reduce_scatter", [&](Communicator::Batch& batch) { batch.reduce_scatter(part, whole); });
-  const Group& group = line.communicator->group();
-  const auto part_of = [&](const Tensor& tensor, int owner) { return tensor.flat(owner * part.numel(), part.numel()); };
+  const auto parts_of = [count = part.numel()](Tensor tensor) {
+    return [=](int rank) { return tensor.flat(rank * count, count); };
+  };
   health.exchange = rate("all_gather", [&](Communicator::Batch& batch) {
-    for (int distance = 1; distance < size; ++distance) {
-      batch.shift(part_of(line.received, group.at_distance(-distance)), part_of(whole, group.at_distance(distance)),
-                  distance);
-    }
+    exchange_parts(batch, line.communicator->group(), parts_of(line.received), parts_of(whole));
   });
   return health;
 }

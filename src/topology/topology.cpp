@@ -133,8 +133,9 @@ bool Topology::leaves_node(AxisSet axes, int rank) const {
 }
 
 bool Topology::leave_nodes(AxisSet axes) const {
+  if (size(axes) == 1) return false;
   for (int rank = 0; rank < ranks_; ++rank) {
-    if (color(axes, rank) == rank && leaves_node(axes, rank)) return true;
+    if (node(rank) != node(color(axes, rank))) return true;
   }
   return false;
 }

@@ -74,6 +74,14 @@ class Communicator {
 /// Name of an operation kind as notes and tables print it.
 const char* name_of(Communicator::OpKind kind);
 
+/// Into `batch`, by shifts: every rank of the group sends sent(rank) to each other one, and gets received(rank) from it.
+template <class Batch, class Received, class Sent>
+void exchange_parts(Batch& batch, const Group& group, const Received& received, const Sent& sent) {
+  for (int distance = 1; distance < group.size(); ++distance) {
+    batch.shift(received(group.at_distance(-distance)), sent(group.at_distance(distance)), distance);
+  }
+}
+
 /// Whether the copy engines of the GPUs of one host, where there are such, do a batch: if it only moves data, by shifts and
 /// copies or, with small ones among them, by large all-gathers.
 class CopiedBatch {
