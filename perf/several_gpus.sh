@@ -157,6 +157,9 @@ speed() {
       [ "$ways" -le "$ranks" ] && speed_of llama3-8b $llama schedule.global_batch=$((8 * ranks / ways)) \
         parallel.pipeline=$ways schedule.kind=interleaved schedule.chunks=2
     done
+    # The head takes as long as two layers: dealt as `plan --search` does.
+    speed_of llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.pipeline=2 \
+      schedule.kind=interleaved schedule.chunks=4 "parallel.stage_layers=[4,4,4,4,4,4,5,3]"
     speed_of llama2-13b model.seq_len=4096 schedule.micro_batch=1 schedule.global_batch=$((4 * ranks)) parallel.zero=3 \
       schedule.recompute=selective
   }

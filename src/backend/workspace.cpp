@@ -78,4 +78,9 @@ std::int64_t communicator_workspace(DeviceKind kind, int size, std::int64_t larg
   return others * std::min(part, std::max<std::int64_t>(largest, 64));
 }
 
+std::int64_t channel_workspace(DeviceKind kind, std::int64_t message, bool receives, bool on_one_node) {
+  if (kind == DeviceKind::cpu) return communicator_workspace(kind, 2, 0);  // nothing is reduced
+  return receives && on_one_node ? message : 0;
+}
+
 }  // namespace llmtrain

@@ -7,47 +7,51 @@
 
 namespace llmtrain {
 
-Boundaries::Boundaries(const BoundaryCounts& counts, const ScheduleShape& shape, std::int64_t tokens,
-                       std::int64_t hidden, DType dtype, DeviceKind kind, MemoryPlan& plan)
-    : shape_(shape) {
+Boundaries::Boundaries(const BoundaryCounts& counts, const ScheduleShape& shape, const Topology& topology, int rank,
+                       const BoundaryTensor& tensor, DeviceKind kind, MemoryPlan& plan)
+    : rank_(rank) {
   const auto request = [&](Use& use, int count, const char* name) {
     for (int i = 0; i < count; ++i) {
-      use.slots.push_back(plan.request(Segment::activations, name, dtype, {tokens, hidden}));
+      use.slots.push_back(plan.request(Segment::activations, name, tensor.dtype, {tensor.tokens, tensor.hidden}));
     }
   };
   request(inputs_, counts.inputs, "stage input");
   request(outputs_, counts.outputs, "stage output");
   request(gradients_, counts.gradients, "stage gradient");
-  if (shape.stages == 1) return;
-  const std::int64_t staging = communicator_workspace(kind, 2, 0);  // nothing is reduced
-  if (staging == 0) return;
-  for (Channel* channel : {&outputs_out_, &inputs_in_, &gradients_out_, &gradients_in_}) {
-    channel->workspace = plan.request(Segment::comm, "pipeline staging", DType::uint8, {staging});
-  }
-}
-
-void Boundaries::bind(const Arena& arena, Device& device, const Topology& topology, int rank, const MpiComm& world) {
-  for (Use* use : {&inputs_, &outputs_, &gradients_}) {
-    for (const Slot slot : use->slots) use->tensors.push_back({arena[slot], {}});
-  }
   for (const bool backward : {false, true}) {
-    for (const int boundary : boundary_rounds(shape_.stage, shape_.stages, shape_.chunks > 1)) {
-      std::vector<int> members{rank};
-      if (boundary >= 0) members = boundary_members(topology, rank, boundary, backward);
-      const Group group = make_group(backward ? "pp-backward" : "pp-forward", std::move(members), rank, world);
-      if (group.size() == 1) continue;
-      const bool sends = group.rank == 0;
-      made_.push_back(backward ? (sends ? &Boundaries::gradients_out_ : &Boundaries::gradients_in_)
-                               : (sends ? &Boundaries::outputs_out_ : &Boundaries::inputs_in_));
-      Channel& channel = this->*made_.back();
-      channel.communicator = device.make_communicator(group, channel.workspace ? arena[channel.workspace] : Tensor{});
+    for (const int boundary : boundary_rounds(shape.stage, shape.stages, shape.chunks > 1)) {
+      rounds_.push_back({backward, {rank}});
+      Round& round = rounds_.back();
+      if (boundary < 0) continue;
+      round.members = boundary_members(topology, rank, boundary, backward);
+      const bool sends = round.members[0] == rank;
+      round.channel = backward ? (sends ? &Boundaries::gradients_out_ : &Boundaries::gradients_in_)
+                               : (sends ? &Boundaries::outputs_out_ : &Boundaries::inputs_in_);
+      const bool on_one_node = topology.node(round.members[0]) == topology.node(round.members[1]);
+      const std::int64_t message = tensor.tokens * tensor.hidden * size_of(tensor.dtype);
+      const std::int64_t staging = channel_workspace(kind, message, !sends, on_one_node);
+      if (staging == 0) continue;
+      (this->*round.channel).workspace = plan.request(Segment::comm, "pipeline staging", DType::uint8, {staging});
     }
   }
 }
 
+void Boundaries::bind(const Arena& arena, Device& device, const MpiComm& world) {
+  for (Use* use : {&inputs_, &outputs_, &gradients_}) {
+    for (const Slot slot : use->slots) use->tensors.push_back({arena[slot], {}});
+  }
+  for (const Round& round : rounds_) {
+    const Group group = make_group(round.backward ? "pp-backward" : "pp-forward", round.members, rank_, world);
+    if (round.channel == nullptr) continue;
+    Channel& channel = this->*round.channel;
+    channel.communicator = device.make_communicator(group, channel.workspace ? arena[channel.workspace] : Tensor{});
+  }
+}
+
 void Boundaries::close() {
-  for (Channel Boundaries::*const channel : made_) (this->*channel).communicator.reset();
-  made_.clear();
+  for (const Round& round : rounds_) {
+    if (round.channel != nullptr) (this->*round.channel).communicator.reset();
+  }
 }
 
 void Boundaries::start(const Action& action, Stream stream) {

@@ -123,8 +123,9 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
       optimizer(deck.optimizer, shape, plan),
       rope(deck.model, shape.types.masters, plan),
       stages(make_stages()),
-      boundaries(boundary_counts(actions, deck, pipeline), pipeline, tensor_place(deck, place).rows(tokens_of(deck)),
-                 deck.model.hidden, shape.types.weights, device.kind(), plan),
+      boundaries(boundary_counts(actions, deck, pipeline), pipeline, place.topology, place.rank,
+                 {tensor_place(deck, place).rows(tokens_of(deck)), deck.model.hidden, shape.types.weights},
+                 device.kind(), plan),
       requests_(request(scratch_bytes)),
       arena(device, plan) {
   scratch =
@@ -268,7 +269,7 @@ void Parts::bind() {
   optimizer.bind(arena);
   rope.bind(arena, stream);
   for (Stage& stage : stages) stage.bind(arena);
-  boundaries.bind(arena, device, place.topology, place.rank, place.world);
+  boundaries.bind(arena, device, place.world);
   totals = arena[requests_.totals];
   scalars = arena[requests_.scalars];
   if (requests_.checkpoint_copy) checkpoint_copy = arena[requests_.checkpoint_copy];

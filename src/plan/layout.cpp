@@ -112,12 +112,12 @@ std::vector<StageWork> works_of(const PlanTarget& target, const std::vector<int>
   return works;
 }
 
-void add_classes(LayoutPlan& plan, const PlanTarget& target, const std::vector<StageWork>& works, PlanDepth depth) {
+void add_classes(LayoutPlan& plan, const PlanTarget& target, const std::vector<int>& kinds,
+                 const std::vector<StageWork>& works, PlanDepth depth) {
   const int stages = target.topology.size(Axis::pp);
   for (int stage = 0; stage < stages; ++stage) {
-    // The most memory is needed by the first stage (embedding, most micro-batches alive), by the one after it (perhaps
-    // more layers), or by the last one (head).
-    if (depth != PlanDepth::whole && stage > 1 && stage < stages - 1) continue;
+    // Of a kind the first one needs most memory, for it has most micro-batches alive.
+    if (depth != PlanDepth::whole && kinds[static_cast<std::size_t>(stage)] < stage) continue;
     const StageWork& work = works[static_cast<std::size_t>(stage)];
     MemoryPlan memory = stage_memory(target, rank_of_stage(target.topology, stage), work.scratch_bytes,
                                      depth == PlanDepth::whole ? StepLength::whole : StepLength::few);
@@ -166,6 +166,8 @@ PipelineRun run_pipeline(const PlanTarget& target, const std::vector<const Stage
   const auto transfer = [&](int sender) {
     const int from = rank_of_stage(target.topology, sender), to = rank_of_stage(target.topology, (sender + 1) % stages);
     const bool inside = target.topology.node(from) == target.topology.node(to);
+    const Copies& copies = target.hardware.copies;  // into the receiver's staging memory, and out of it
+    if (inside && copies.bandwidth > 0) return ticks(2 * (copies.latency + bytes / copies.bandwidth));
     const Link& link = inside ? target.hardware.inside : target.hardware.across;
     return ticks(link.latency + bytes / link.bandwidth);
   };
@@ -185,10 +187,7 @@ double sum_of(const std::map<std::string, double>& parts) {
 }
 
 /// Seconds of the short step's actions and tail.
-double length_of(const StageWork& work) {
-  return std::accumulate(work.forwards.begin(), work.forwards.end(), 0.0) +
-         std::accumulate(work.backwards.begin(), work.backwards.end(), 0.0) + work.tail;
-}
+double length_of(const StageWork& work) { return work.action_seconds() + work.tail; }
 
 }  // namespace
 
@@ -251,7 +250,7 @@ LayoutPlan plan_layout(const Deck& resolved, int ranks, const Hardware& hardware
   const PlanTarget target{plan.deck, topology, plan.hardware};
   const std::vector<int> kinds = kinds_of(target);
   const std::vector<StageWork> works = works_of(target, kinds, depth);
-  add_classes(plan, target, works, depth);
+  add_classes(plan, target, kinds, works, depth);
   const FlopsPerToken per_token = flops_per_token(resolved.model);
   plan.tokens = resolved.schedule.global_batch * resolved.model.seq_len;
   plan.flops_a = per_token.causal * static_cast<double>(plan.tokens);

@@ -10,6 +10,7 @@
 #include "llmtrain/driver/micro_batches.hpp"
 #include "llmtrain/driver/parts.hpp"
 #include "llmtrain/metrics/flops.hpp"
+#include "llmtrain/plan/balance.hpp"
 
 namespace llmtrain {
 
@@ -17,6 +18,7 @@ namespace {
 
 constexpr std::int64_t most_micro_batch = 16;
 constexpr int most_chunks = 8;
+constexpr double balance_gain = 1.15;  ///< layers dealt by time make a step at most so many times as fast
 
 /// What the largest rank holds at least: everything in equal parts, whole over the data ranks where ZeRO leaves it so.
 double least_bytes(const Deck& deck, int ranks) {
@@ -46,12 +48,35 @@ class Searcher {
         if (ranks_ / tensor % pipeline == 0) try_axes(tensor, pipeline);
       }
     }
-    std::stable_sort(search_.ranked.begin(), search_.ranked.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.times.seconds < b.times.seconds; });
+    rank();
+    balance_stages();
+    rank();
     return std::move(search_);
   }
 
  private:
+  void rank() {
+    std::stable_sort(search_.ranked.begin(), search_.ranked.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.times.seconds < b.times.seconds; });
+  }
+
+  /// Of the pipelines that might come first by it, also with layers dealt by time: the head takes as long as some layers.
+  void balance_stages() {
+    std::vector<Deck> decks;
+    for (const Candidate& c : search_.ranked) {
+      if (c.times.seconds > balance_gain * search_.ranked.front().times.seconds) break;
+      if (c.deck.parallel.pipeline > 1) decks.push_back(c.deck);
+    }
+    for (Deck& deck : decks) {
+      const Topology topology = topology_on(deck, ranks_, hardware_);
+      const EndCosts ends = end_costs({deck, topology, hardware_});
+      ParallelConfig& p = deck.parallel;
+      const std::int64_t layers = deck.model.layers, pieces = std::int64_t{p.pipeline} * deck.schedule.chunks;
+      p.stage_layers = balanced_layers(layers, p.pipeline, deck.schedule.chunks, ends);
+      if (p.stage_layers != even_layers(layers, p, pieces)) try_layout(deck, topology);
+    }
+  }
+
   void try_axes(int tensor, int pipeline) {
     Deck deck = deck_;
     deck.parallel.tensor = tensor;

@@ -27,6 +27,8 @@ std::string whole_weights(const Deck& deck) {
   return deck.parallel.zero < 3 ? "all" : human_count(deck.parallel.persistence);
 }
 
+std::string layers_of(const Deck& deck) { return deck.parallel.stage_layers.empty() ? "even" : "balanced"; }
+
 /// A dimension of the search.
 struct Choice {
   const char* key;
@@ -37,6 +39,7 @@ std::vector<Choice> choices() {
   return {{"parallel.tensor", [](const Deck& d) { return std::to_string(d.parallel.tensor); }},
           {"parallel.pipeline", [](const Deck& d) { return std::to_string(d.parallel.pipeline); }},
           {"schedule.chunks", [](const Deck& d) { return std::to_string(d.schedule.chunks); }},
+          {"parallel.stage_layers", layers_of},
           {"parallel.zero", [](const Deck& d) { return std::to_string(d.parallel.zero); }},
           {"parallel.persistence", whole_weights},
           {"schedule.micro_batch", [](const Deck& d) { return std::to_string(d.schedule.micro_batch); }},
@@ -81,17 +84,17 @@ std::string search_text(const Search& search, const Deck& deck, int ranks, const
       search.tried, ranks, hardware.name, search.too_large, search.slower);
   if (search.ranked.empty()) return text;
   const double tokens = static_cast<double>(deck.schedule.global_batch * deck.model.seq_len);
-  text +=
-      fmt::format("  {:>4} {:>6} {:>8} {:>6} {:>5} {:>5} {:>7} {:>11} {:<10} {:>10} {:>9} {:>9} {:>7} {:>9} {:>7}\n",
-                  "", "tensor", "pipeline", "chunks", "data", "zero", "whole", "micro_batch", "recompute", "memory",
-                  "step, s", "tok/s/GPU", "MFU (A)", "waiting", "bubble");
+  text += fmt::format(
+      "  {:>4} {:>6} {:>8} {:>6} {:>8} {:>5} {:>5} {:>7} {:>11} {:<10} {:>10} {:>9} {:>9} {:>7} {:>9} {:>7}\n", "",
+      "tensor", "pipeline", "chunks", "layers", "data", "zero", "whole", "micro_batch", "recompute", "memory",
+      "step, s", "tok/s/GPU", "MFU (A)", "waiting", "bubble");
   for (std::size_t i = 0; i < std::min(search.ranked.size(), static_cast<std::size_t>(rows)); ++i) {
     const Candidate& c = search.ranked[i];
     const ParallelConfig& p = c.deck.parallel;
     text += fmt::format(
-        "  {:>4} {:>6} {:>8} {:>6} {:>5} {:>5} {:>7} {:>11} {:<10} {:>10} {:>9.4g} {:>9} {:>6.1f}% {:>8.1f}% "
+        "  {:>4} {:>6} {:>8} {:>6} {:>8} {:>5} {:>5} {:>7} {:>11} {:<10} {:>10} {:>9.4g} {:>9} {:>6.1f}% {:>8.1f}% "
         "{:>6.1f}%\n",
-        i + 1, p.tensor, p.pipeline, c.deck.schedule.chunks, ranks / (p.tensor * p.pipeline), p.zero,
+        i + 1, p.tensor, p.pipeline, c.deck.schedule.chunks, layers_of(c.deck), ranks / (p.tensor * p.pipeline), p.zero,
         whole_weights(c.deck), c.deck.schedule.micro_batch, name_of(c.deck.schedule.recompute),
         human_bytes(c.peak_bytes), c.times.seconds, grouped(std::llround(tokens / c.times.seconds / ranks)),
         100 * c.mfu_a, 100 * c.times.waiting / c.times.seconds, 100 * c.times.bubble);

@@ -86,7 +86,7 @@ def search():
                 "taken")[0]
     rows = [line.split() for line in text.splitlines() if line.strip()[:2] in ("1 ", "2 ", "3 ")]
     check(len(rows) == 3 and "why the first one" in text, "a ranked table with reasons")
-    times = [float(row[10 if row[9].endswith("iB") else 11]) for row in rows]
+    times = [float(row[11 if row[10].endswith("iB") else 12]) for row in rows]
     check(times == sorted(times), f"the fastest first: {times}")
     job = Path("taken/job.sh").read_text()
     asked = "--ntasks=8" in job and "--ntasks-per-node=8" in job
@@ -95,10 +95,29 @@ def search():
     check(found["fits"] and abs(found["step"]["seconds"] / times[1] - 1) < 1e-3, "whose deck plans to the same time")
 
 
+def balanced_layers():
+    """Of pipelines the search also deals layers by time: the head of an 8B model takes as long as two layers."""
+    two = ("--ranks", "2", "--gpu", "h200")
+    deck = str(INPUTS / "llama3-8b-8-h100.yaml")
+    text = plan(deck, *two, "--search", "--top", "100")[0]
+    row = re.compile(r"^ +(\d+) +(1 +2 +\d+) +(even|balanced) +1 +0 +all +(1 none) +[\d.]+ GiB +([\d.]+)", re.M)
+    rows = row.findall(text)
+    times = {(axes, layers): float(seconds) for _, axes, layers, _, seconds in rows}
+    evens = [axes for axes, layers in times if layers == "even" and (axes, "balanced") in times]
+    gains = [times[axes, "even"] / times[axes, "balanced"] for axes in evens]
+    check(len(gains) > 2 and min(gains) > 1.02, f"{len(gains)} pipelines of two are faster by it: {gains}")
+    number = next(number for number, _, layers, *_ in rows if layers == "balanced")
+    plan(deck, *two, "--search", "--take", number, "--to", "two")
+    found = json.loads(plan("two/deck.yaml", *two, "--json")[0])
+    seconds = next(float(row[-1]) for row in rows if row[0] == number)
+    check(abs(found["step"]["seconds"] / seconds - 1) < 1e-3, "and the deck that is written plans to the same time")
+
+
 def whole_weights():
     """Under ZeRO-3 the search also fills the memory with weights that stay whole, and recomputes where that makes room
     for more: more memory, less time. What the deck says of either is no limit."""
-    row = re.compile(r"^ +\d+ +(\d+ +\d+ +\d+ +\d+) +3 +([\d.]+) ([kM]) +(\d+) (\w+) +([\d.]+) GiB +([\d.]+)", re.M)
+    axes = r"(\d+ +\d+ +\d+ +\w+ +\d+) +3"
+    row = re.compile(rf"^ +\d+ +{axes} +([\d.]+) ([kM]) +(\d+) (\w+) +([\d.]+) GiB +([\d.]+)", re.M)
     rows = {}
     for persistence in ("1e5", "1e9"):
         text = plan(str(INPUTS / "llama2-13b-8-h100.yaml"), "--ranks", "8", "--search", "--top", "2000",
@@ -147,6 +166,7 @@ clusters()
 small_decks()
 too_large()
 search()
+balanced_layers()
 whole_weights()
 hardware_files()
 finish()

@@ -209,7 +209,9 @@ TEST_CASE("a pipeline of many micro-batches goes on as it has begun, also where 
       return std::llround(1e9 * stretch.at(forward ? w.forwards : w.backwards, k, chunks));
     };
     const double bytes = 2.0 * 256 * 256;
-    const auto transfer = [&](int) { return std::llround(1e9 * (h.inside.latency + bytes / h.inside.bandwidth)); };
+    const double copy =
+        h.copies.latency + bytes / h.copies.bandwidth;  // into the receiver's staging memory, and out of it
+    const auto transfer = [&](int) { return std::llround(1e9 * (2 * copy)); };
     const Simulation whole = simulate(make_schedules(kind, 4, 400, chunks), {work, transfer});
     CHECK(times.bubble == doctest::Approx(whole.idle()).epsilon(1e-3));
     const double tails = works[0].tail;  // of like size on all stages

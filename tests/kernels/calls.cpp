@@ -129,6 +129,10 @@ TEST_CASE("workspaces") {
   CHECK(communicator_workspace(DeviceKind::cpu, 65, large) == 64 * 256 << 10);
   CHECK(communicator_workspace(DeviceKind::cpu, 1025, large) == 1024 * 64 << 10);
   CHECK(communicator_workspace(DeviceKind::cuda, 8, large) == 0);
+  CHECK(channel_workspace(DeviceKind::cpu, large, true, true) == communicator_workspace(DeviceKind::cpu, 2, 0));
+  CHECK(channel_workspace(DeviceKind::cuda, large, true, true) == large);
+  CHECK(channel_workspace(DeviceKind::cuda, large, true, false) == 0);
+  CHECK(channel_workspace(DeviceKind::cuda, large, false, true) == 0);
 }
 
 TEST_CASE("operations on no tokens do nothing, and overwrite sums with zero") {

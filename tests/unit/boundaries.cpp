@@ -78,9 +78,11 @@ TEST_CASE("no pipeline stands still while its channels are made or ended") {
         ParallelConfig parallel;
         parallel.pipeline = stages;
         MemoryPlan plan;
-        Boundaries boundaries({1, 1, 1}, {stages, stage, 8, chunks}, 4, 8, DType::fp32, device.kind(), plan);
+        const Topology topology(parallel, stages);
+        Boundaries boundaries({1, 1, 1}, {stages, stage, 8, chunks}, topology, stage, {4, 8, DType::fp32},
+                              device.kind(), plan);
         const Arena arena(device, plan);
-        boundaries.bind(arena, device, Topology(parallel, stages), stage, MpiComm{});
+        boundaries.bind(arena, device, MpiComm{});
         boundaries.close();
       }
       CHECK(made[0].size() == (chunks == 1 ? 2 : 4));  // two directions, of a chain's first stage to one side

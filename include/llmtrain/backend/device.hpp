@@ -97,8 +97,8 @@ class Device {
   void upload(Stream stream, Tensor destination, const void* source);
   void download(Stream stream, void* destination, Tensor source);
 
-  /// A communicator over `group`; `workspace` (uint8, of communicator_workspace() bytes) is its staging memory.
-  /// Collective over the group.
+  /// A communicator over `group`; `workspace` (uint8, of communicator_workspace() or channel_workspace() bytes) is its
+  /// staging memory. Collective over the group.
   virtual std::unique_ptr<Communicator> make_communicator(const Group& group, Tensor workspace) = 0;
 
  private:

@@ -62,7 +62,7 @@ struct Hardware {
   std::map<std::string, double, std::less<>> efficiency;
   Link inside, across;  ///< within a node, between nodes
   double overlap = 0;   ///< share of a collective's time that computation beside it does not feel
-  Copies copies;        ///< of shifts and large all-gathers within a node
+  Copies copies;        ///< of shifts, large all-gathers and transfers between stages within a node
 
   double efficiency_of(std::string_view operation) const;
 };

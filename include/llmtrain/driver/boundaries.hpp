@@ -13,13 +13,20 @@
 
 namespace llmtrain {
 
+/// What crosses a boundary.
+struct BoundaryTensor {
+  std::int64_t tokens = 0;  ///< rows, of this rank
+  std::int64_t hidden = 0;
+  DType dtype = DType::fp32;
+};
+
 class Boundaries {
  public:
-  /// Tensors [tokens, hidden] of `dtype` for the actions that `counts` were made from; `shape` says which channels exist.
-  Boundaries(const BoundaryCounts& counts, const ScheduleShape& shape, std::int64_t tokens, std::int64_t hidden,
-             DType dtype, DeviceKind kind, MemoryPlan& plan);
+  /// Tensors for the actions that `counts` were made from; `shape` and the place of `rank` say which channels exist.
+  Boundaries(const BoundaryCounts& counts, const ScheduleShape& shape, const Topology& topology, int rank,
+             const BoundaryTensor& tensor, DeviceKind kind, MemoryPlan& plan);
   /// Takes its memory and makes the channels. Collective over `world`.
-  void bind(const Arena& arena, Device& device, const Topology& topology, int rank, const MpiComm& world);
+  void bind(const Arena& arena, Device& device, const MpiComm& world);
 
   /// Ends the channels, once what is in flight has arrived: before the arena goes. Collective over `world`.
   void close();
@@ -44,14 +51,20 @@ class Boundaries {
     Slot workspace;
     std::unique_ptr<Communicator> communicator;
   };
+  /// The making of a channel, or of none while others make theirs.
+  struct Round {
+    bool backward = false;
+    std::vector<int> members;  ///< world ranks
+    Channel Boundaries::*channel = nullptr;
+  };
   Boundary& boundary(Use& use, int number) { return use.tensors.at(static_cast<std::size_t>(number)); }
   Tensor ready(Use& use, int number, Stream stream);
 
-  ScheduleShape shape_;
+  int rank_;
   Use inputs_, outputs_, gradients_;
   Channel outputs_out_, inputs_in_, gradients_out_, gradients_in_;
-  /// In the order in which they were made: making and ending one takes both ends, and in another order a ring stands still.
-  std::vector<Channel Boundaries::*> made_;
+  /// Making and ending a channel takes both ends, and in another order a ring stands still.
+  std::vector<Round> rounds_;
 };
 
 }  // namespace llmtrain

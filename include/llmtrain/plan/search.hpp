@@ -25,7 +25,7 @@ struct Search {
   std::int64_t slower = 0;
 };
 
-/// Over tensor (within a node), pipeline, chunks (interleaved), ZeRO level (ZeRO-3 also with as many weights whole as fit),
+/// Over tensor (within a node), pipeline, chunks (interleaved), layers dealt evenly or by time, ZeRO level (ZeRO-3 also with as many weights whole as fit),
 /// micro-batch and recompute; everything else is as the deck says.
 Search search_layouts(const Deck& resolved, int ranks, const Hardware& hardware);
 

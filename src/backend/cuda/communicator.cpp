@@ -33,7 +33,7 @@ std::size_t count(const Tensor& t) { return static_cast<std::size_t>(t.numel());
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(CudaDevice& device, const Group& group)
+NcclCommunicator::NcclCommunicator(CudaDevice& device, const Group& group, const Tensor& workspace)
     : Communicator(device, group), cuda_(device), stream_(device.make_communication_stream()) {
   if (size() > 1) {
     ncclUniqueId id{};
@@ -44,7 +44,9 @@ NcclCommunicator::NcclCommunicator(CudaDevice& device, const Group& group)
     settle(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config), "ncclCommInitRankConfig");
   }
   cuda_.attach(this);
-  if (size() == 2) connect_pair();
+  if (size() != 2) return;
+  peers_ = channel_copies(workspace);
+  if (peers_ == nullptr) connect_pair();
 }
 
 NcclCommunicator::~NcclCommunicator() {
@@ -74,6 +76,13 @@ void NcclCommunicator::connect_pair() {
   do_submit({&transfer, 1}, {});
   cuda_.synchronize(stream_);
   check_cuda(cudaFree(byte), "cudaFree");
+}
+
+std::unique_ptr<PeerCopies> NcclCommunicator::channel_copies(const Tensor& staging) {
+  if (group_.comm.all_reduce(std::int64_t{staging ? 1 : 0}, MpiOp::max) == 0) return nullptr;
+  std::unique_ptr<PeerCopies> copies = PeerCopies::connect(cuda_, group_);
+  if (copies != nullptr) copies->open_channel(staging);
+  return copies;
 }
 
 void NcclCommunicator::break_off(const std::string& why) {
@@ -143,6 +152,7 @@ void NcclCommunicator::issue(const Op& op) const {
 }
 
 PeerCopies* NcclCommunicator::copies_for(std::span<const Op> ops) {
+  if (peers_ != nullptr && peers_->is_channel()) return peers_.get();
   if (!PeerCopies::takes(ops)) return nullptr;
   if (!asked_peers_) peers_ = PeerCopies::connect(cuda_, group_);
   asked_peers_ = true;

@@ -18,7 +18,8 @@ namespace llmtrain {
 class NcclCommunicator final : public Communicator {
  public:
   /// Collective over the group; the id goes over its MPI communicator. Throws Error(hang) when the others do not come.
-  NcclCommunicator(CudaDevice& device, const Group& group);
+  /// With a `workspace` on one of its ranks it is a channel of two.
+  NcclCommunicator(CudaDevice& device, const Group& group, const Tensor& workspace);
   /// Finishes what is in flight, unless an error came up or is unwinding the stack.
   ~NcclCommunicator() override;
   NcclCommunicator(const NcclCommunicator&) = delete;
@@ -31,6 +32,8 @@ class NcclCommunicator final : public Communicator {
   /// Connects two ranks now. NCCL would at their first transfer, and hold up the host until the partner comes to it: in a
   /// pipeline the partner may at that time be held up by another transfer, with this rank.
   void connect_pair();
+  /// The copies of a channel; null where it is none, or NCCL has to do them. Collective over the group.
+  std::unique_ptr<PeerCopies> channel_copies(const Tensor& staging);
   void issue(const Op& op) const;
   /// Copies for batches of this kind; null where NCCL has to do them. Collective over the group the first time.
   PeerCopies* copies_for(std::span<const Op> ops);

@@ -251,8 +251,8 @@ void CudaDevice::do_download(Stream stream, void* destination, Tensor source) {
              "download");
 }
 
-std::unique_ptr<Communicator> CudaDevice::make_communicator(const Group& group, Tensor) {
-  return std::make_unique<NcclCommunicator>(*this, group);
+std::unique_ptr<Communicator> CudaDevice::make_communicator(const Group& group, Tensor workspace) {
+  return std::make_unique<NcclCommunicator>(*this, group, workspace);
 }
 
 }  // namespace llmtrain

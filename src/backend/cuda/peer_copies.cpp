@@ -102,6 +102,14 @@ bool PeerCopies::open_counters() {
   return opened;
 }
 
+void PeerCopies::open_channel(const Tensor& staging) {
+  LLMTRAIN_CHECK(group_.size() == 2 && (group_.rank == 0 || staging));
+  std::vector<Place> places(2);
+  const Place own = staging ? place_of(staging) : Place{};
+  group_.comm.all_gather(std::as_writable_bytes(std::span(places)), std::as_bytes(std::span(&own, 1)));
+  staging_ = group_.rank == 1 ? staging.data : map(1, places[1]);
+}
+
 void PeerCopies::close() {
   if (std::exchange(closed_, true)) return;
   for (const auto& [place, memory] : mapped_) cudaIpcCloseMemHandle(memory);
@@ -169,7 +177,29 @@ void PeerCopies::copy(cudaStream_t stream, int rank, std::span<const Op> ops, st
   }
 }
 
+void PeerCopies::transfer(cudaStream_t stream, const Op& op) {
+  Peer& peer = peers_[static_cast<std::size_t>(op.peer)];
+  const auto move = [&](void* to, const void* from, std::int64_t bytes) {
+    check_cuda(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream),
+               name_of(op.kind));
+  };
+  if (op.kind == OpKind::send) {
+    await(stream, op.peer, Counter::ready, peer.heard++);  // all before have left the staging memory
+    move(staging_, op.source.data, op.source.bytes());
+    signal(stream, op.peer, Counter::arrived, ++peer.delivered);
+  } else {
+    LLMTRAIN_CHECK(op.kind == OpKind::receive);
+    await(stream, op.peer, Counter::arrived, ++peer.expected);
+    move(op.destination.data, staging_, op.destination.bytes());
+    signal(stream, op.peer, Counter::ready, ++peer.announced);
+  }
+}
+
 void PeerCopies::queue(cudaStream_t stream, std::span<const Op> ops) {
+  if (is_channel()) {
+    for (const Op& op : ops) transfer(stream, op);
+    return;
+  }
   std::vector<Place> own, all(ops.size() * peers_.size());
   for (const Op& op : ops) own.push_back(place_of(op.destination));
   group_.comm.all_gather(std::as_writable_bytes(std::span(all)), std::as_bytes(std::span(own)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// PeerCopies: collectives that only move data, by the copy engines of the GPUs of one host.
+/// PeerCopies: collectives that only move data, and transfers between stages, by the copy engines of the GPUs of one host.
 #pragma once
 
 #include <cuda.h>
@@ -31,10 +31,16 @@ class PeerCopies {
   /// Without it, as after an error, all stays mapped until the process ends.
   void close();
 
+  /// Makes the group of two a channel: what rank 0 sends waits in `staging`, memory of rank 1 for the largest message, until
+  /// rank 1 receives it. So neither end's host waits for the other's. From then on it takes only these. Collective over
+  /// the group.
+  void open_channel(const Tensor& staging);
+  bool is_channel() const { return staging_ != nullptr; }
+
   /// Whether this is such a batch: the same answer on all ranks.
   static bool takes(std::span<const Communicator::Op> ops);
   /// Queues them on the stream, behind which they are complete. Every rank of the group queues the same batches in the same
-  /// order; the host waits until all have come here.
+  /// order; but in a channel the host waits until all have come here.
   void queue(cudaStream_t stream, std::span<const Communicator::Op> ops);
 
  private:
@@ -57,6 +63,7 @@ class PeerCopies {
   /// What of the batch goes to `rank`, whose destinations are `places`.
   void copy(cudaStream_t stream, int rank, std::span<const Communicator::Op> ops, std::span<const Place> places);
   bool goes_to(const Communicator::Op& op, int rank) const;
+  void transfer(cudaStream_t stream, const Communicator::Op& op);
 
   /// What this rank and another one have counted.
   struct Peer {
@@ -69,6 +76,7 @@ class PeerCopies {
   unsigned flush_ = 0;  ///< flag of a wait behind which everything that arrived before is to be seen
   bool closed_ = false;
   void* counters_ = nullptr;
+  void* staging_ = nullptr;  ///< of a channel, as this rank sees it
   std::vector<Peer> peers_;
   std::map<std::uint64_t, cudaIpcMemHandle_t> exported_;
   std::map<std::pair<int, std::uint64_t>, void*> mapped_;  ///< by rank and number of the allocation

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Layers dealt to pipeline stages by the time that they take, the model's ends counted.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "llmtrain/plan/stage.hpp"
+
+namespace llmtrain {
+
+/// What the model's ends take, in layers.
+struct EndCosts {
+  double embedding = 0;
+  double head = 0;  ///< with the loss
+};
+
+/// From dry runs of the first, an inner and the last stage of two or more; where there is no inner one the embedding counts
+/// as nothing.
+EndCosts end_costs(const PlanTarget& target);
+
+/// Layers of each of stages x chunks pieces, in the model's order as in parallel.stage_layers: at least one a piece, and the
+/// stage that takes longest as short as can be. Of equal choices the later stage gets more, which holds fewer micro-batches.
+std::vector<std::int64_t> balanced_layers(std::int64_t layers, int stages, int chunks, const EndCosts& ends);
+
+}  // namespace llmtrain

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The costs of the ends, and layers given one by one to whoever has least.
+#include "llmtrain/plan/balance.hpp"
+
+#include <algorithm>
+
+#include "llmtrain/base/error.hpp"
+#include "llmtrain/model/pieces.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+/// How many of `layers` each gets that has `load` layers' worth of other work: each `least`, then whoever has least.
+std::vector<std::int64_t> deal(std::int64_t layers, std::int64_t least, std::vector<double> load) {
+  std::vector<std::int64_t> given(load.size(), least);
+  for (double& l : load) l += static_cast<double>(least);
+  for (std::int64_t rest = layers - least * std::ssize(load); rest > 0; --rest) {
+    const auto last_of_least = std::prev(std::min_element(load.rbegin(), load.rend()).base());
+    *last_of_least += 1;
+    ++given[static_cast<std::size_t>(last_of_least - load.begin())];
+  }
+  return given;
+}
+
+}  // namespace
+
+EndCosts end_costs(const PlanTarget& target) {
+  const int stages = target.topology.size(Axis::pp), inner = stages > 2 ? 1 : 0;
+  const std::vector<ModelPiece> pieces =
+      cut_model(target.deck.model.layers, target.deck.parallel, stages * target.deck.schedule.chunks);
+  const auto layers_of = [&](int stage) {
+    std::int64_t layers = 0;
+    for (auto i = static_cast<std::size_t>(stage); i < pieces.size(); i += static_cast<std::size_t>(stages)) {
+      layers += pieces[i].layers;
+    }
+    return static_cast<double>(layers);
+  };
+  const auto seconds_of = [&](int stage) {
+    return trace_stage(target, rank_of_stage(target.topology, stage), {}).action_seconds();
+  };
+  const double inner_seconds = seconds_of(inner), layer = inner_seconds / layers_of(inner);
+  const double first = inner == 0 ? inner_seconds : seconds_of(0);
+  return {std::max(0.0, first / layer - layers_of(0)),
+          std::max(0.0, seconds_of(stages - 1) / layer - layers_of(stages - 1))};
+}
+
+std::vector<std::int64_t> balanced_layers(std::int64_t layers, int stages, int chunks, const EndCosts& ends) {
+  LLMTRAIN_CHECK(stages > 1 && layers >= std::int64_t{stages} * chunks);
+  const auto count = static_cast<std::size_t>(stages);
+  std::vector<double> stage_load(count);
+  stage_load.front() = ends.embedding;
+  stage_load.back() = ends.head;
+  const std::vector<std::int64_t> of_stage = deal(layers, chunks, std::move(stage_load));
+  std::vector<std::int64_t> split(count * static_cast<std::size_t>(chunks));
+  for (std::size_t stage = 0; stage < count; ++stage) {
+    std::vector<double> piece_load(static_cast<std::size_t>(chunks));
+    if (stage == 0) piece_load.front() = ends.embedding;
+    if (stage == count - 1) piece_load.back() = ends.head;
+    const std::vector<std::int64_t> of_piece = deal(of_stage[stage], 1, std::move(piece_load));
+    for (std::size_t chunk = 0; chunk < of_piece.size(); ++chunk) split[chunk * count + stage] = of_piece[chunk];
+  }
+  return split;
+}
+
+}  // namespace llmtrain
