@@ -144,6 +144,9 @@ speed() {
         speed_of qwen2.5-7b $qwen schedule.global_batch=$((64 * ranks)) parallel.zero=$zero $keys
       done
     done
+    # The largest gradients added up on each GPU, and sent once a step.
+    speed_of qwen2.5-7b $qwen schedule.global_batch=$((64 * ranks)) parallel.zero=3 $low precision.reduce=bf16 \
+      "parallel.whole_gradients=[embedding,head]"
     # What an H200 holds: more tokens for each gathered weight, and those of blocks whole, gathered once a step.
     speed_of qwen2.5-7b model.seq_len=1024 schedule.micro_batch=18 schedule.global_batch=$((72 * ranks)) parallel.zero=3 \
       parallel.persistence=2e8 $low precision.reduce=bf16
