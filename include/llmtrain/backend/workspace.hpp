@@ -33,8 +33,8 @@ inline constexpr std::int64_t cuda_most_documents = std::int64_t{1} << 15;
 
 /// Of a communicator over `size` ranks whose largest tensor has `largest` bytes (its staging memory).
 std::int64_t communicator_workspace(DeviceKind kind, int size, std::int64_t largest);
-/// Of one end of a channel, a communicator of two whose rank 0 sends to rank 1 and nothing else, in messages of at most so
-/// many bytes. On the GPUs of one node they wait where `receives` says for their receive, until copy engines take them on.
+/// Of one end of a channel, a communicator of two over which rank 0 sends and rank 1 receives messages of at most so many
+/// bytes, and nothing else. Between GPUs of one node a message waits at the receiving end for its receive.
 std::int64_t channel_workspace(DeviceKind kind, std::int64_t message, bool receives, bool on_one_node);
 
 }  // namespace llmtrain

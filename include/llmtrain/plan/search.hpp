@@ -25,8 +25,8 @@ struct Search {
   std::int64_t slower = 0;
 };
 
-/// Over tensor (within a node), pipeline, chunks (interleaved), layers dealt evenly or by time, ZeRO level (ZeRO-3 also with as many weights whole as fit),
-/// micro-batch and recompute; everything else is as the deck says.
+/// Over tensor (within a node), pipeline, chunks (interleaved), ZeRO level (ZeRO-3 also with as many weights whole as fit),
+/// micro-batch and recompute, and for the fastest pipelines layers dealt by time; everything else is as the deck says.
 Search search_layouts(const Deck& resolved, int ranks, const Hardware& hardware);
 
 /// The `rows` fastest as a table, and what the best loses or wins against the best with another value of each choice.
