@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::int64_t most_micro_batch = 16;
 constexpr int most_chunks = 8;
+constexpr double most_uneven = 1.05;   ///< largest piece of an interleaved pipeline, over the mean
 constexpr double balance_gain = 1.15;  ///< layers dealt by time make a step at most so many times as fast
 
 /// What the largest rank holds at least: everything in equal parts, whole over the data ranks where ZeRO leaves it so.
@@ -84,8 +85,10 @@ class Searcher {
     deck.parallel.shard = 0;
     deck.parallel.stage_layers.clear();
     for (int chunks = 1; chunks <= most_chunks && (chunks == 1 || pipeline > 1); ++chunks) {
-      if (deck_.model.layers < std::int64_t{pipeline} * chunks) break;
-      if (chunks > 1 && deck_.model.layers % (std::int64_t{pipeline} * chunks) != 0) continue;
+      const std::int64_t layers = deck_.model.layers, pieces = std::int64_t{pipeline} * chunks;
+      if (layers < pieces) break;
+      const std::int64_t most = (layers + pieces - 1) / pieces;  // in a piece
+      if (chunks > 1 && static_cast<double>(most * pieces) > most_uneven * static_cast<double>(layers)) continue;
       deck.schedule.chunks = chunks;
       deck.schedule.kind = chunks > 1 ? ScheduleKind::interleaved : ScheduleKind::one_f_one_b;
       for (std::int64_t micro_batch = 1; micro_batch <= most_micro_batch; micro_batch *= 2) {

@@ -116,7 +116,7 @@ def balanced_layers():
 def whole_weights():
     """Under ZeRO-3 the search also fills the memory with weights that stay whole, and recomputes where that makes room
     for more: more memory, less time. What the deck says of either is no limit."""
-    axes = r"(\d+ +\d+ +\d+ +\w+ +\d+) +3"
+    axes = r"(\d+ +\d+ +\d+ +even +\d+) +3"
     row = re.compile(rf"^ +\d+ +{axes} +([\d.]+) ([kM]) +(\d+) (\w+) +([\d.]+) GiB +([\d.]+)", re.M)
     rows = {}
     for persistence in ("1e5", "1e9"):
