@@ -23,26 +23,33 @@ std::vector<std::int64_t> deal(std::int64_t layers, std::int64_t least, std::vec
   return given;
 }
 
+/// By piece.
+std::vector<std::int64_t> layers_of(const Deck& deck) {
+  std::vector<std::int64_t> layers;
+  const int pieces = deck.parallel.pipeline * deck.schedule.chunks;
+  for (const ModelPiece& piece : cut_model(deck.model.layers, deck.parallel, pieces)) layers.push_back(piece.layers);
+  return layers;
+}
+
 }  // namespace
 
 EndCosts end_costs(const PlanTarget& target) {
   const int stages = target.topology.size(Axis::pp), inner = stages > 2 ? 1 : 0;
-  const std::vector<ModelPiece> pieces =
-      cut_model(target.deck.model.layers, target.deck.parallel, stages * target.deck.schedule.chunks);
-  const auto layers_of = [&](int stage) {
+  const std::vector<std::int64_t> split = layers_of(target.deck);
+  const auto layers_on = [&](int stage) {
     std::int64_t layers = 0;
-    for (auto i = static_cast<std::size_t>(stage); i < pieces.size(); i += static_cast<std::size_t>(stages)) {
-      layers += pieces[i].layers;
+    for (auto i = static_cast<std::size_t>(stage); i < split.size(); i += static_cast<std::size_t>(stages)) {
+      layers += split[i];
     }
     return static_cast<double>(layers);
   };
   const auto seconds_of = [&](int stage) {
     return trace_stage(target, rank_of_stage(target.topology, stage), {}).action_seconds();
   };
-  const double inner_seconds = seconds_of(inner), layer = inner_seconds / layers_of(inner);
+  const double inner_seconds = seconds_of(inner), layer = inner_seconds / layers_on(inner);
   const double first = inner == 0 ? inner_seconds : seconds_of(0);
-  return {std::max(0.0, first / layer - layers_of(0)),
-          std::max(0.0, seconds_of(stages - 1) / layer - layers_of(stages - 1))};
+  return {std::max(0.0, first / layer - layers_on(0)),
+          std::max(0.0, seconds_of(stages - 1) / layer - layers_on(stages - 1))};
 }
 
 std::vector<std::int64_t> balanced_layers(std::int64_t layers, int stages, int chunks, const EndCosts& ends) {
@@ -61,6 +68,14 @@ std::vector<std::int64_t> balanced_layers(std::int64_t layers, int stages, int c
     for (std::size_t chunk = 0; chunk < of_piece.size(); ++chunk) split[chunk * count + stage] = of_piece[chunk];
   }
   return split;
+}
+
+std::optional<Deck> balanced_deck(const Deck& deck, const EndCosts& ends) {
+  Deck balanced = deck;
+  balanced.parallel.stage_layers =
+      balanced_layers(deck.model.layers, deck.parallel.pipeline, deck.schedule.chunks, ends);
+  if (layers_of(balanced) == layers_of(deck)) return std::nullopt;
+  return balanced;
 }
 
 }  // namespace llmtrain

@@ -68,13 +68,10 @@ class Searcher {
       if (c.times.seconds > balance_gain * search_.ranked.front().times.seconds) break;
       if (c.deck.parallel.pipeline > 1) decks.push_back(c.deck);
     }
-    for (Deck& deck : decks) {
+    for (const Deck& deck : decks) {
       const Topology topology = topology_on(deck, ranks_, hardware_);
-      const EndCosts ends = end_costs({deck, topology, hardware_});
-      ParallelConfig& p = deck.parallel;
-      const std::int64_t layers = deck.model.layers, pieces = std::int64_t{p.pipeline} * deck.schedule.chunks;
-      p.stage_layers = balanced_layers(layers, p.pipeline, deck.schedule.chunks, ends);
-      if (p.stage_layers != even_layers(layers, p, pieces)) try_layout(deck, topology);
+      const std::optional<Deck> balanced = balanced_deck(deck, end_costs({deck, topology, hardware_}));
+      if (balanced) try_layout(*balanced, topology);
     }
   }
 

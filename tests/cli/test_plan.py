@@ -111,6 +111,13 @@ def balanced_layers():
     found = json.loads(plan("two/deck.yaml", *two, "--json")[0])
     seconds = next(float(row[-1]) for row in rows if row[0] == number)
     check(abs(found["step"]["seconds"] / seconds - 1) < 1e-3, "and the deck that is written plans to the same time")
+    keys = ("parallel.pipeline=2", "parallel.zero=0", "schedule.global_batch=8", "schedule.micro_batch=1")
+    line = re.search(r"^faster: (parallel.stage_layers=\S+) takes ([\d.]+) s \(-[\d.]+ %\): the head takes as long as "
+                     r"[12][.]\d layers$", plan(deck, *two, *keys)[0], re.M)
+    check(line, "a plan names the faster split")
+    found = json.loads(plan(deck, *two, *keys, line.group(1), "--json")[0])
+    check(abs(found["step"]["seconds"] / float(line.group(2)) - 1) < 1e-3, "which takes as long as it says")
+    check("faster:" not in plan(deck, *two, *keys, line.group(1))[0], "and has no other")
 
 
 def whole_weights():

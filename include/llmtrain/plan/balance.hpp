@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "llmtrain/plan/stage.hpp"
@@ -22,5 +23,8 @@ EndCosts end_costs(const PlanTarget& target);
 /// Layers of each of stages x chunks pieces, in the model's order as in parallel.stage_layers: at least one a piece, and the
 /// stage that takes longest as short as can be. Of equal choices the later stage gets more, which holds fewer micro-batches.
 std::vector<std::int64_t> balanced_layers(std::int64_t layers, int stages, int chunks, const EndCosts& ends);
+
+/// A pipeline's deck with layers dealt so; nothing if it has them so.
+std::optional<Deck> balanced_deck(const Deck& deck, const EndCosts& ends);
 
 }  // namespace llmtrain
