@@ -139,19 +139,19 @@ speed() {
     # One GPU holds these only with bf16 gradients and moments: what the others are measured against, with as many micro-batches.
     speed_of_each qwen2.5-7b $qwen schedule.global_batch=64 $low
     speed_of_each llama3-8b $llama schedule.global_batch=4 $low
-    for zero in 1 3; do
-      for keys in "" "$low precision.reduce=bf16"; do
-        speed_of qwen2.5-7b $qwen schedule.global_batch=$((64 * ranks)) parallel.zero=$zero $keys
-      done
+    low="$low precision.reduce=bf16"
+    for keys in "" "$low"; do speed_of qwen2.5-7b $qwen schedule.global_batch=$((64 * ranks)) parallel.zero=1 $keys; done
+    # With ZeRO-3 the largest gradients are added up on each GPU and sent once a step, where bf16 leaves room.
+    for keys in "" "$low parallel.whole_gradients=[embedding,head]"; do
+      speed_of qwen2.5-7b $qwen schedule.global_batch=$((64 * ranks)) parallel.zero=3 $keys
     done
-    # The largest gradients added up on each GPU, and sent once a step.
-    speed_of qwen2.5-7b $qwen schedule.global_batch=$((64 * ranks)) parallel.zero=3 $low precision.reduce=bf16 \
+    # What an H200 holds: more tokens for each gathered weight, or those of blocks whole, gathered once a step.
+    speed_of qwen2.5-7b model.seq_len=1024 schedule.micro_batch=20 schedule.global_batch=$((80 * ranks)) parallel.zero=3 $low \
       "parallel.whole_gradients=[embedding,head]"
-    # What an H200 holds: more tokens for each gathered weight, and those of blocks whole, gathered once a step.
-    speed_of qwen2.5-7b model.seq_len=1024 schedule.micro_batch=18 schedule.global_batch=$((72 * ranks)) parallel.zero=3 \
-      parallel.persistence=2e8 $low precision.reduce=bf16
+    speed_of qwen2.5-7b model.seq_len=1024 schedule.micro_batch=18 schedule.global_batch=$((72 * ranks)) parallel.zero=3 $low \
+      parallel.persistence=2e8
     for zero in 1 3; do speed_of llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=$zero; done
-    speed_of llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=3 $low precision.reduce=bf16
+    speed_of llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.zero=3 $low
     for ways in 2 4 8; do
       [ "$ways" -le "$ranks" ] && speed_of llama3-8b $llama schedule.global_batch=$((4 * ranks)) parallel.tensor=$ways \
         parallel.sequence=true
