@@ -33,23 +33,14 @@ std::vector<std::int64_t> layers_of(const Deck& deck) {
 
 }  // namespace
 
-EndCosts end_costs(const PlanTarget& target) {
-  const int stages = target.topology.size(Axis::pp), inner = stages > 2 ? 1 : 0;
-  const std::vector<std::int64_t> split = layers_of(target.deck);
-  const auto layers_on = [&](int stage) {
-    std::int64_t layers = 0;
-    for (auto i = static_cast<std::size_t>(stage); i < split.size(); i += static_cast<std::size_t>(stages)) {
-      layers += split[i];
-    }
-    return static_cast<double>(layers);
-  };
-  const auto seconds_of = [&](int stage) {
-    return trace_stage(target, rank_of_stage(target.topology, stage), {}).action_seconds();
-  };
-  const double inner_seconds = seconds_of(inner), layer = inner_seconds / layers_on(inner);
-  const double first = inner == 0 ? inner_seconds : seconds_of(0);
-  return {std::max(0.0, first / layer - layers_on(0)),
-          std::max(0.0, seconds_of(stages - 1) / layer - layers_on(stages - 1))};
+EndCosts end_costs(const Deck& deck, const std::vector<double>& stage_seconds) {
+  std::vector<double> layers(stage_seconds.size());
+  const std::vector<std::int64_t> split = layers_of(deck);
+  for (std::size_t i = 0; i < split.size(); ++i) layers[i % layers.size()] += static_cast<double>(split[i]);
+  const std::size_t inner = layers.size() > 2 ? 1 : 0;
+  const double layer = stage_seconds[inner] / layers[inner];
+  return {std::max(0.0, stage_seconds.front() / layer - layers.front()),
+          std::max(0.0, stage_seconds.back() / layer - layers.back())};
 }
 
 std::vector<std::int64_t> balanced_layers(std::int64_t layers, int stages, int chunks, const EndCosts& ends) {
@@ -71,9 +62,10 @@ std::vector<std::int64_t> balanced_layers(std::int64_t layers, int stages, int c
 }
 
 std::optional<Deck> balanced_deck(const Deck& deck, const EndCosts& ends) {
+  const int stages = deck.parallel.pipeline, chunks = deck.schedule.chunks;
+  if (deck.model.layers < std::int64_t{stages} * chunks) return std::nullopt;
   Deck balanced = deck;
-  balanced.parallel.stage_layers =
-      balanced_layers(deck.model.layers, deck.parallel.pipeline, deck.schedule.chunks, ends);
+  balanced.parallel.stage_layers = balanced_layers(deck.model.layers, stages, chunks, ends);
   if (layers_of(balanced) == layers_of(deck)) return std::nullopt;
   return balanced;
 }

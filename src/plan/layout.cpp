@@ -186,8 +186,14 @@ double sum_of(const std::map<std::string, double>& parts) {
   return std::accumulate(parts.begin(), parts.end(), 0.0, [](double sum, const auto& p) { return sum + p.second; });
 }
 
-/// Seconds of the short step's actions and tail.
-double length_of(const StageWork& work) { return work.action_seconds() + work.tail; }
+/// Seconds of the short step's actions.
+double actions_of(const StageWork& work) {
+  return std::accumulate(work.forwards.begin(), work.forwards.end(), 0.0) +
+         std::accumulate(work.backwards.begin(), work.backwards.end(), 0.0);
+}
+
+/// And of its tail.
+double length_of(const StageWork& work) { return actions_of(work) + work.tail; }
 
 }  // namespace
 
@@ -240,6 +246,7 @@ StepTimes pipeline_times(const PlanTarget& target, const std::vector<const Stage
                    .data = exposed.data * scale,
                    .world = exposed.world * scale};
   for (const auto& [name, seconds] : slowest.by_operation) times.by_operation[name] = seconds * scale;
+  for (const StageWork* work : works) times.stages.push_back(actions_of(*work));
   return times;
 }
 

@@ -90,9 +90,8 @@ std::string remedies(const LayoutPlan& plan) {
 }
 
 std::string faster_layers(const LayoutPlan& plan) {
-  const Topology topology = plan.topology();
-  if (topology.size(Axis::pp) == 1) return "";
-  const EndCosts ends = end_costs({plan.deck, topology, plan.hardware});
+  if (plan.deck.parallel.pipeline == 1) return "";
+  const EndCosts ends = end_costs(plan.deck, plan.times.stages);
   const std::optional<Deck> deck = balanced_deck(plan.deck, ends);
   if (!deck) return "";
   const LayoutPlan other = plan_layout(*deck, plan.ranks, plan.hardware, PlanDepth::rank);

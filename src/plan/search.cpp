@@ -66,13 +66,11 @@ class Searcher {
     std::vector<Deck> decks;
     for (const Candidate& c : search_.ranked) {
       if (c.times.seconds > balance_gain * search_.ranked.front().times.seconds) break;
-      if (c.deck.parallel.pipeline > 1) decks.push_back(c.deck);
+      if (c.deck.parallel.pipeline == 1) continue;
+      const std::optional<Deck> balanced = balanced_deck(c.deck, end_costs(c.deck, c.times.stages));
+      if (balanced) decks.push_back(*balanced);
     }
-    for (const Deck& deck : decks) {
-      const Topology topology = topology_on(deck, ranks_, hardware_);
-      const std::optional<Deck> balanced = balanced_deck(deck, end_costs({deck, topology, hardware_}));
-      if (balanced) try_layout(*balanced, topology);
-    }
+    for (const Deck& deck : decks) try_layout(deck, topology_on(deck, ranks_, hardware_));
   }
 
   void try_axes(int tensor, int pipeline) {

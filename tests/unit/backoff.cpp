@@ -23,18 +23,18 @@ TEST_CASE("a wait among ranks that share cores is mostly asleep, and a new wait 
     for (int i = 0; i < pauses; ++i) backoff.pause();
     return given_up() - before;
   };
-  // A page that has to be read first also makes the thread give up its core: so more than one try.
-  const auto begins_awake = [&] {
-    for (int tries = 0; tries < 3; ++tries) {
-      backoff.reset();
-      if (naps_in(16) == 0) return true;
-    }
-    return false;
+  // On busy cores a nap can be over before the thread has given up its core, and is not counted: so more than one try.
+  const auto is_awake_then_naps = [&] {
+    backoff.reset();
+    if (naps_in(16) != 0 || naps_in(17) != 17) return false;  // from 30 us to 1 ms, which all later ones take
+    const Stopwatch watch;
+    const bool naps = naps_in(1) == 1;
+    CHECK(watch.seconds() >= 1e-3);  // naps never end early
+    return naps;
   };
-  CHECK(begins_awake());
-  CHECK(naps_in(17) >= 17);  // from 30 us to 1 ms, which all later ones take
-  const Stopwatch watch;
-  CHECK(naps_in(1) >= 1);
-  CHECK(watch.seconds() >= 1e-3);  // naps never end early
-  CHECK(begins_awake());
+  bool holds = false;
+  for (int tries = 0; tries < 20 && !holds; ++tries) holds = is_awake_then_naps();
+  CHECK(holds);
+  backoff.reset();
+  CHECK(naps_in(16) == 0);
 }

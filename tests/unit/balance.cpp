@@ -31,6 +31,22 @@ TEST_CASE("the last stage has less layers by what the head takes") {
   CHECK(balanced_layers(8, 4, 2, {0, 9}) == std::vector<std::int64_t>(8, 1));  // none to spare
 }
 
+TEST_CASE("what the ends take comes from the seconds of stages") {
+  Deck deck;
+  deck.model.layers = 12;
+  deck.parallel.pipeline = 3;
+  const EndCosts ends = end_costs(deck, {9, 8, 12});  // four layers each
+  CHECK(ends.embedding == doctest::Approx(0.5));
+  CHECK(ends.head == doctest::Approx(2));
+  CHECK(balanced_deck(deck, ends)->parallel.stage_layers == std::vector<std::int64_t>{4, 5, 3});
+  deck.parallel.stage_layers = {4, 5, 3};
+  CHECK(!balanced_deck(deck, ends));
+  deck.model.layers = 1;  // the first and the last stage have an end alone
+  deck.parallel.stage_layers.clear();
+  deck.parallel.count_embedding = deck.parallel.count_head = true;
+  CHECK(!balanced_deck(deck, ends));
+}
+
 TEST_CASE("no layer could go to another stage and make the slowest one faster") {
   for (int stages = 2; stages <= 6; ++stages) {
     for (int chunks = 1; chunks <= 3; ++chunks) {

@@ -31,6 +31,7 @@ struct StepTimes {
   double waiting = 0;  ///< seconds in which that stage waits for collectives or is slowed down by them
   Exposed exposed;     ///< seconds in which it waits; the bubble is the pipeline's
   std::map<std::string, double> by_operation;  ///< seconds on the slowest stage
+  std::vector<double> stages;                  ///< seconds of each one's actions, of equally many micro-batches
 };
 
 struct LayoutPlan {

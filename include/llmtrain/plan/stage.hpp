@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <map>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -47,12 +46,6 @@ struct StageWork {
   std::map<std::string, double> by_operation, by_group;  ///< seconds of the short step
   Exposed exposed;                                       ///< of it, but for what neighbours make this rank wait
   std::int64_t scratch_bytes = 0;                        ///< for Parts
-
-  /// Of the short step's actions, without the tail.
-  double action_seconds() const {
-    return std::accumulate(forwards.begin(), forwards.end(), 0.0) +
-           std::accumulate(backwards.begin(), backwards.end(), 0.0);
-  }
 };
 
 /// What to find besides the times.
