@@ -58,7 +58,7 @@ checker() {
   local file begin=$SECONDS
   : >"$out/sanitizer.$1.txt"
   for file in swiglu rms_norm layer_norm embedding cross_entropy rope gelu elementwise dropout init_normal bf16_gradients \
-    optimizer attention gemm attention_back_ends; do
+    optimizer attention gemm fp8 attention_back_ends; do
     ((SECONDS - begin < 200)) || { echo "$file and later: not run" >>"$out/sanitizer.$1.txt" && break; }
     LLMTRAIN_TEST_DEVICE=cuda LLMTRAIN_TUNE_GEMM=0 timeout -k 5 60 compute-sanitizer --tool "$1" --error-exitcode 9 \
       "$build/tests/test_kernels" "--source-file=*/$file.cpp" >"$out/sanitizer.$1.$file.log" 2>&1
@@ -105,13 +105,14 @@ torch() {
   grep -E 'FAIL|gradient|losses|failed' "$out/torch.tiny.log"
 }
 
-# layout RANKS KEY=VALUE...: ranks that share the GPU against one
+# layout RANKS KEY=VALUE...: ranks that share the GPU against one, in fp32 but where linear layers are fp8
 layout() {
-  local ranks=$1 name
+  local ranks=$1 name compute=fp32
   shift
+  [[ "$*" != *linear=fp8* ]] || compute=bf16
   name=layout.$ranks.$(echo "$*" | sed 's/[a-z]*\.//g' | tr ' =' '.-')
   OMP_NUM_THREADS=1 part "$name" 60 mpirun --oversubscribe --bind-to none -np "$ranks" "$build/llmtrain" verify \
-    "$work/small.yaml" run.share_gpu=true precision.compute=fp32 "$@" || tail -n 3 "$out/$name.log"
+    "$work/small.yaml" run.share_gpu=true precision.compute=$compute "$@" || tail -n 3 "$out/$name.log"
 }
 
 layouts() {
@@ -121,6 +122,9 @@ layouts() {
   layout 2 parallel.tensor=2 parallel.sequence=true
   for zero in 0 1 2 3; do layout 2 parallel.zero=$zero parallel.persistence=0; done
   layout 2 parallel.pipeline=2
+  layout 2 precision.linear=fp8 parallel.tensor=2 parallel.sequence=true
+  layout 2 precision.linear=fp8 parallel.zero=3 parallel.persistence=0
+  layout 2 precision.linear=fp8 precision.keep_fp8=true parallel.pipeline=2 model.family=gpt
   # shellcheck disable=SC2086
   {
     layout 2 parallel.pipeline=2 $interleaved
@@ -149,6 +153,7 @@ deterministic() {
   small_tokens
   document_tokens
   equal deterministic
+  equal deterministic.fp8 precision.linear=fp8
   equal deterministic.documents "data.train=[$work/documents]" data.document_mask=true
 }
 
@@ -172,6 +177,7 @@ waits() {
   LLMTRAIN_TEST_DEVICE=$device part waits.control 60 "$build/tests/test_kernels" '--source-file=*/waits.cpp'
   cat "$out/waits.control.log"
   waits_of gpt small model.family=gpt model.dropout=0.1
+  waits_of fp8 small precision.linear=fp8 precision.keep_fp8=true
   waits_of documents small "data.train=[$work/documents]" data.document_mask=true
   waits_of deterministic small run.deterministic=true model.seq_len=256
   waits_of llama3.2-1b random model.preset=llama3.2-1b model.seq_len=8192 schedule.micro_batch=1 schedule.global_batch=2
@@ -249,6 +255,11 @@ steps() {
     steps_of qwen2.5-3b.bf16 31200 16 8 $short model.preset=qwen2.5-3b $low
     steps_of qwen2.5-3b 31200 16 8 $short model.preset=qwen2.5-3b
     steps_of qwen2.5-7b.bf16 14300 8 8 $short model.preset=qwen2.5-7b $low
+    # The best published in fp8, on eight H100 each.
+    steps_of qwen2.5-7b.fp8 19875 8 8 $short model.preset=qwen2.5-7b $low precision.linear=fp8
+    steps_of qwen2.5-7b.fp8.kept 19875 8 8 $short model.preset=qwen2.5-7b $low precision.linear=fp8 precision.keep_fp8=true
+    steps_of llama3-8b.fp8 14451 1 4 $long model.preset=llama3-8b $low precision.linear=fp8
+    steps_of llama3-8b.fp8.kept 14451 1 4 $long model.preset=llama3-8b $low precision.linear=fp8 precision.keep_fp8=true
   }
   steps_of llama3.2-1b 57500 2 4 $long model.preset=llama3.2-1b
   steps_of llama3.2-3b 23000 1 4 $long model.preset=llama3.2-3b

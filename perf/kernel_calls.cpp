@@ -131,7 +131,22 @@ void Operands::place(std::span<Tensor*> tensors, const char* end) {
     device_.kernels().init_normal(stream_, Tensor::dense(memory + skip, dtype, {count}), {random_(), random_()},
                                   {0, 0, count}, 1);
   }
+  if (is_fp8(dtype)) fill_fp8(Tensor::dense(memory + skip, dtype, {fp8_multiple, count / fp8_multiple}));
   for (Tensor* t : tensors) t->data = memory + skip + (static_cast<const char*>(t->data) - begin);
+}
+
+void Operands::fill_fp8(Tensor matrix) {
+  const auto allocate = [&](std::int64_t bytes) {
+    owned_.push_back(device_.allocate(bytes, MemorySpace::device));
+    require(owned_.back() != nullptr, ExitCode::out_of_memory, "no memory for the operands of an operation");
+    return owned_.back();
+  };
+  const std::int64_t count = matrix.numel();
+  const Tensor wide =
+      Tensor::dense(allocate(count * size_of(DType::bf16)), DType::bf16, {matrix.rows(), matrix.cols()});
+  device_.kernels().init_normal(stream_, wide, {random_(), random_()}, {0, 0, wide.cols()}, 1);
+  device_.kernels().quantize(stream_, matrix, {}, Tensor::dense(allocate(size_of(DType::fp32)), DType::fp32, {1}),
+                             wide);
 }
 
 double Operands::bytes_of(const Operation& operation) {
@@ -238,6 +253,15 @@ void Caller::add_elementwise() {
       {"dropout_backward",
        [this](auto& w, auto& r, auto&) { kernels_.dropout_backward(stream_, w[0], r[0], r[1], dropout(r[1])); }},
       {"add", [this](auto& w, auto& r, auto&) { kernels_.add(stream_, w[0], r[0], r[1]); }},
+      {"quantize",
+       [this](auto& w, auto& r, auto&) {
+         const bool both = w.size() == 3, transposed = w[0].rows() != r[0].rows();
+         kernels_.quantize(stream_, both || !transposed ? w[0] : Tensor{},
+                           both         ? w[1]
+                           : transposed ? w[0]
+                                        : Tensor{},
+                           w.back(), r[0]);
+       }},
       {"sum_parts", [this](auto& w, auto& r, auto&) { kernels_.sum_parts(stream_, w[0], r); }},
       {"convert", [this](auto& w, auto& r, auto&) { kernels_.convert(stream_, w[0], r[0]); }},
       {"copy", [this](auto& w, auto& r, auto&) { kernels_.copy(stream_, w[0], r[0]); }},
@@ -268,12 +292,15 @@ void Caller::gemm(const Tensors& w, const Tensors& r, const std::string& form) c
   }
   if (form == "nn gelu") return kernels_.gemm_gelu_backward(stream_, w[0], r[0], r[1], r[2], gelu_of(deck_));
   const Write write = r.size() > 2 ? write_of(w[0], r) : Write::overwrite;
-  const bool bias = r.size() == (write == Write::accumulate ? 4 : 3);
+  Tensor a = r[0], b = r[1];
+  const bool fp8 = is_fp8(a.dtype);
+  if (fp8) a.scale = r[2].ptr<float>(), b.scale = r[3].ptr<float>();
+  const bool bias = !fp8 && r.size() == (write == Write::accumulate ? 4 : 3);
   kernels_.gemm(stream_,
                 form == "nn"   ? GemmForm::nn
                 : form == "nt" ? GemmForm::nt
                                : GemmForm::tn,
-                w[0], r[0], r[1], write, bias ? r[2] : Tensor{});
+                w[0], a, b, write, bias ? r[2] : Tensor{});
 }
 
 void Caller::embedding_backward(const Tensors& w, const Tensors& r) const {

@@ -60,6 +60,7 @@ class Operands {
 
  private:
   void place(std::span<Tensor*> tensors, const char* end);
+  void fill_fp8(Tensor matrix);  ///< random numbers, rounded
 
   Device& device_;
   Stream stream_;

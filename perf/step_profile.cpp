@@ -116,8 +116,10 @@ class Replay {
       for (Product& p : products_)
         for (Tensor* t : {&p.d, &p.a, &p.b}) body(*t);
     };
+    for (Product& p : products_) {
+      if (widens || is_fp8(p.a.dtype)) p.d.dtype = p.a.dtype = p.b.dtype = DType::fp32;
+    }
     each([&](Tensor& t) {
-      if (widens) t.dtype = DType::fp32;
       std::int64_t& most = bytes[t.data];
       most = std::max(most, t.rows() * t.leading * size_of(t.dtype));
     });

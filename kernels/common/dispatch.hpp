@@ -27,6 +27,14 @@ void dispatch(const char* operation, DType dtype, F&& f) {
   dispatch_stats(operation, dtype, f);
 }
 
+/// Calls f with a value of the element type of fp8 data of `dtype`.
+template <class F>
+void dispatch_fp8(const char* operation, DType dtype, F&& f) {
+  require(is_fp8(dtype), ExitCode::internal, "internal error: {} takes fp8, not {}", operation, name_of(dtype));
+  if (dtype == DType::fp8_e4m3) return f(Fp8E4M3{});
+  f(Fp8E5M2{});
+}
+
 /// Calls f with a value of the type of what is stored beside statistics of type S: the same, or bf16.
 template <class S, class F>
 void dispatch_stored(const char* operand, DType dtype, F&& f) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "llmtrain/base/bf16.hpp"
+#include "llmtrain/base/fp8.hpp"
 #include "llmtrain/base/inline.hpp"
 
 namespace llmtrain {
@@ -21,6 +22,10 @@ struct Element<double> {
 };
 template <>
 struct Element<Bf16> {
+  using Stats = float;
+};
+template <int exponent_bits>
+struct Element<Fp8<exponent_bits>> {
   using Stats = float;
 };
 template <class T>

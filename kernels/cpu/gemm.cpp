@@ -43,7 +43,8 @@ bool is_slow_in_dnnl(GemmForm form, const GemmShape& shape, const Tensor& a, con
 
 void cpu_gemm(GemmForm form, Tensor d, Tensor a, Tensor b, Write write) {
   const GemmShape shape = shape_of(form, d, a, b);
-  LLMTRAIN_CHECK(a.dtype == b.dtype && (d.dtype == a.dtype || (a.dtype == DType::bf16 && d.dtype == DType::fp32)));
+  LLMTRAIN_CHECK(is_fp8(a.dtype) ||
+                 (a.dtype == b.dtype && (d.dtype == a.dtype || (a.dtype == DType::bf16 && d.dtype == DType::fp32))));
   if (shape.m == 0 || shape.n == 0) return;
   if (shape.k == 0) {  // an empty sum
     if (write == Write::overwrite) fill_zero(d);
@@ -55,10 +56,13 @@ void cpu_gemm(GemmForm form, Tensor d, Tensor a, Tensor b, Write write) {
     case DType::fp32:
       return is_slow_in_dnnl(form, shape, a, b) ? gemm_tiled(form, shape, d, a, b, write)
                                                 : gemm_dnnl(form, shape, d, a, b, write);
-    case DType::fp64: return gemm_tiled(form, shape, d, a, b, write);
+    case DType::fp64:
+    case DType::fp8_e4m3:
+    case DType::fp8_e5m2: return gemm_tiled(form, shape, d, a, b, write);
     default:
       fail(ExitCode::configuration,
-           "gemm on the CPU takes bf16, fp32 or fp64, not {}: set precision.compute to one of these", name_of(a.dtype));
+           "gemm on the CPU takes fp8, bf16, fp32 or fp64, not {}: set precision.compute to one of these",
+           name_of(a.dtype));
   }
 }
 

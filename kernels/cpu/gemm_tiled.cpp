@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Our own matrix product, for data that the processor does not multiply: fp64 for gradient checks, bf16 widened to fp32
-/// while it is packed. Blocks of D are independent and each element is summed over k in one order, so the result does
+/// Our own matrix product, for data that the processor does not multiply: fp64 for gradient checks, bf16 and fp8 widened to
+/// fp32 while they are packed. Blocks of D are independent and each element is summed over k in one order, so the result does
 /// not depend on the number of threads.
 #include <omp.h>
 
@@ -60,8 +60,8 @@ void pack(S* to, std::int64_t ld, const Operand<T>& x, std::int64_t rows, std::i
 }
 
 /// buffers.d (+)= the product of one block of A and one of B.
-template <class S, class T>
-void multiply_block(Buffers<S>& buffers, const Operand<T>& a, const Operand<T>& b, GemmShape size, bool accumulate) {
+template <class S, class A, class B>
+void multiply_block(Buffers<S>& buffers, const Operand<A>& a, const Operand<B>& b, GemmShape size, bool accumulate) {
   using Block = Blocks<S>;
   pack(buffers.a, Block::lda, a, size.m, size.k);
   for (std::int64_t j = 0; j < size.n; j += Block::width) {
@@ -82,12 +82,15 @@ std::int64_t task_rows(const GemmShape& shape) {
   return rows;
 }
 
-template <class T, class D>
-void multiply(GemmForm form, GemmShape shape, const Tensor& d, const Tensor& a, const Tensor& b, Write write) {
-  using S = StatsType<T>;
+/// `scale`: of the sums.
+template <class A, class B, class D>
+void multiply(GemmForm form, GemmShape shape, const Tensor& d, const Tensor& a, const Tensor& b, Write write,
+              StatsType<A> scale = 1) {
+  using S = StatsType<A>;
   using Block = Blocks<S>;
   const Matrix<D> result(d);
-  const Operand<T> left = operand<T>(a, form == GemmForm::tn), right = operand<T>(b, form == GemmForm::nt);
+  const Operand<A> left = operand<A>(a, form == GemmForm::tn);
+  const Operand<B> right = operand<B>(b, form == GemmForm::nt);
   const std::int64_t step = task_rows<S>(shape);
 #pragma omp parallel for collapse(2) schedule(dynamic) if (shape.m * shape.n * shape.k >= (1 << 18))
   for (std::int64_t j = 0; j < shape.n; j += Block::n) {
@@ -103,7 +106,10 @@ void multiply(GemmForm form, GemmShape shape, const Tensor& d, const Tensor& a, 
         D* const to = result.row(i + r) + j;
         const bool add = write == Write::accumulate;
 #pragma omp simd
-        for (std::int64_t c = 0; c < cols; ++c) store(to[c], add ? load(to[c]) + sum[c] : sum[c]);  // rounded once
+        for (std::int64_t c = 0; c < cols; ++c) {  // rounded once
+          const S scaled = scale * sum[c];
+          store(to[c], add ? load(to[c]) + scaled : scaled);
+        }
       }
     }
   }
@@ -112,11 +118,19 @@ void multiply(GemmForm form, GemmShape shape, const Tensor& d, const Tensor& a, 
 }  // namespace
 
 void gemm_tiled(GemmForm form, GemmShape shape, Tensor d, Tensor a, Tensor b, Write write) {
+  if (is_fp8(a.dtype)) {
+    dispatch_fp8("gemm", a.dtype, [&]<class A>(A) {
+      dispatch_stored<float>("products of fp8", d.dtype, [&]<class D>(D) {
+        multiply<A, Fp8E4M3, D>(form, shape, d, a, b, write, *a.scale * *b.scale);
+      });
+    });
+    return;
+  }
   dispatch("gemm", a.dtype, [&]<class T>(T) {
     if (d.dtype == a.dtype) {
-      multiply<T, T>(form, shape, d, a, b, write);
+      multiply<T, T, T>(form, shape, d, a, b, write);
     } else {
-      multiply<T, StatsType<T>>(form, shape, d, a, b, write);
+      multiply<T, T, StatsType<T>>(form, shape, d, a, b, write);
     }
   });
 }

@@ -51,7 +51,7 @@ void transpose(S* to, std::int64_t ld_to, const T* from, std::int64_t ld_from, s
   for (std::int64_t c = 0; c < cols; c += step) {
     for (std::int64_t r = 0; r < rows; r += step) {
 #if defined(__AVX2__)
-      if constexpr (std::is_same_v<S, float>) {
+      if constexpr (std::is_same_v<S, float> && sizeof(T) > 1) {
         if (r + step <= rows && c + step <= cols) {
           transpose_8x8(to + r * ld_to + c, ld_to, from + c * ld_from + r, ld_from);
           continue;

@@ -21,8 +21,10 @@ cudaDataType_t cuda_type(DType type) {
     case DType::bf16: return CUDA_R_16BF;
     case DType::fp32: return CUDA_R_32F;
     case DType::fp64: return CUDA_R_64F;
+    case DType::fp8_e4m3: return CUDA_R_8F_E4M3;
+    case DType::fp8_e5m2: return CUDA_R_8F_E5M2;
     default:
-      fail(ExitCode::internal, "internal error: gemm on the GPU takes bf16, fp32 and fp64, not {}", name_of(type));
+      fail(ExitCode::internal, "internal error: gemm on the GPU takes fp8, bf16, fp32 and fp64, not {}", name_of(type));
   }
 }
 
@@ -54,14 +56,19 @@ class Descriptor {
     set(CUBLASLT_MATMUL_DESC_TRANSB, key.form == GemmForm::tn ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key));
     if (key.epilogue != Epilogue::none) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.ld_gelu);
+    // Tensor cores of Hopper keep 14 bits of sums of fp8 products: enough for what is forward, where both are E4M3.
+    const bool forward = key.data == DType::fp8_e4m3 && key.data_b == DType::fp8_e4m3;
+    if (is_fp8(key.data)) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(forward));
   }
   ~Descriptor() { cublasLtMatmulDescDestroy(descriptor_); }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   operator cublasLtMatmulDesc_t() const { return descriptor_; }
-  void point_at(const Tensor& bias, const Tensor& gelu) const {
-    if (bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
-    if (gelu) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, gelu.data);
+  void point_at(const GemmOperands& on) const {
+    if (on.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, on.bias.data);
+    if (on.gelu) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, on.gelu.data);
+    if (on.b.scale != nullptr) set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, on.b.scale);
+    if (on.a.scale != nullptr) set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, on.a.scale);
   }
 
  private:
@@ -116,7 +123,7 @@ class Preference {
 struct GemmPlan::Descriptors {
   explicit Descriptors(const GemmKey& key)
       : product(key),
-        first(key.data, key.form == GemmForm::nt ? key.n : key.k, key.form == GemmForm::nt ? key.k : key.n, key.ldb),
+        first(key.data_b, key.form == GemmForm::nt ? key.n : key.k, key.form == GemmForm::nt ? key.k : key.n, key.ldb),
         second(key.data, key.form == GemmForm::tn ? key.k : key.m, key.form == GemmForm::tn ? key.m : key.k, key.lda),
         result(key.result, key.m, key.n, key.ldd) {}
 
@@ -130,7 +137,7 @@ GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmKey& key)
 GemmPlan::~GemmPlan() = default;
 
 std::vector<cublasLtMatmulAlgo_t> GemmPlan::proposals(const GemmOperands& on, int count, bool repeatable) const {
-  of_->product.point_at(on.bias, on.gelu);  // their alignment counts too
+  of_->product.point_at(on);  // their alignment counts too
   const Preference preference(key_, on.workspace.bytes(), repeatable);
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(count));
   int found = 0;
@@ -162,7 +169,7 @@ cublasStatus_t GemmPlan::multiply(cudaStream_t stream, const GemmOperands& on,
   const float one = 1, beta = on.write == Write::accumulate ? 1 : 0;
   const double one64 = 1, beta64 = beta;
   const bool fp64 = key_.data == DType::fp64;
-  of_->product.point_at(on.bias, on.gelu);
+  of_->product.point_at(on);
   return cublasLtMatmul(handle_, of_->product, fp64 ? static_cast<const void*>(&one64) : &one, on.b.data, of_->first,
                         on.a.data, of_->second, fp64 ? static_cast<const void*>(&beta64) : &beta, on.d.data,
                         of_->result, on.d.data, of_->result, &algorithm, on.workspace.data,

@@ -45,10 +45,13 @@ std::int64_t operand_bytes(DType type, std::int64_t rows, std::int64_t leading) 
   return (rows * leading * size_of(type) + 255) / 256 * 256;
 }
 
+/// What random numbers of this type are made in.
+DType made_in(DType type) { return is_fp8(type) ? DType::bf16 : type; }
+
 std::int64_t largest_operand(const GemmKey& key) {
   return std::max({operand_bytes(key.result, key.m, key.ldd),
-                   operand_bytes(key.data, key.form == GemmForm::tn ? key.k : key.m, key.lda),
-                   operand_bytes(key.data, key.form == GemmForm::nt ? key.n : key.k, key.ldb),
+                   operand_bytes(made_in(key.data), key.form == GemmForm::tn ? key.k : key.m, key.lda),
+                   operand_bytes(made_in(key.data_b), key.form == GemmForm::nt ? key.n : key.k, key.ldb),
                    operand_bytes(key.data, key.m, key.ld_gelu)});
 }
 
@@ -105,18 +108,26 @@ bool CudaGemmTuner::accepts(const GemmKey& key, const GemmChoice& choice) {
 GemmOperands CudaGemmTuner::place(Stream s, const GemmKey& key, Tensor memory) const {
   Placing placing(memory);
   const bool a_transposed = key.form == GemmForm::tn, b_transposed = key.form == GemmForm::nt;
+  const auto random = [&](DType type, std::int64_t rows, std::int64_t leading) {
+    const Tensor made = placing.take(made_in(type), rows, leading);
+    kernels_.init_normal(s, made, {1, 1}, {0, 0, leading}, 1);
+    if (made.dtype == type) return made;
+    Tensor rounded = placing.take(type, rows, leading);
+    const Tensor scale = placing.take(DType::fp32, 1, 1);
+    kernels_.quantize(s, rounded, {}, scale, made);
+    rounded.scale = scale.ptr<float>();
+    return rounded;
+  };
   GemmOperands on;
-  on.d = placing.take(key.result, key.m, key.ldd);
-  on.a = placing.take(key.data, a_transposed ? key.k : key.m, key.lda);
-  on.b = placing.take(key.data, b_transposed ? key.n : key.k, key.ldb);
-  if (key.bias) on.bias = placing.take(key.result, 1, key.n);
-  if (key.ld_gelu > 0) on.gelu = placing.take(key.data, key.m, key.ld_gelu);
-  for (const Tensor* t : {&on.d, &on.a, &on.b, &on.bias, &on.gelu}) {
-    if (*t) kernels_.init_normal(s, *t, {1, 1}, {0, 0, t->cols()}, 1);
-  }
+  on.d = random(key.result, key.m, key.ldd);
+  on.a = random(key.data, a_transposed ? key.k : key.m, key.lda);
+  on.b = random(key.data_b, b_transposed ? key.n : key.k, key.ldb);
+  if (key.bias) on.bias = random(key.result, 1, key.n);
+  if (key.ld_gelu > 0) on.gelu = random(key.data, key.m, key.ld_gelu);
   on.workspace = kernels_.library_workspace();
   // Weight gradients are added up over the micro-batches.
-  on.write = key.form == GemmForm::tn && !key.bias ? Write::accumulate : Write::overwrite;
+  const bool gradient = key.form == GemmForm::tn || (is_fp8(key.data) && key.result == DType::fp32);
+  on.write = gradient && !key.bias ? Write::accumulate : Write::overwrite;
   return on;
 }
 

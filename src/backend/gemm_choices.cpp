@@ -26,11 +26,17 @@ int alignment_of(const Tensor& t) {
   return static_cast<int>(bits & -bits);
 }
 
+/// Of both factors, or of A and B where they differ: "fp8_e5m2:fp8_e4m3".
+std::string data_name(const GemmKey& key) {
+  return key.data == key.data_b ? std::string(name_of(key.data))
+                                : fmt::format("{}:{}", name_of(key.data), name_of(key.data_b));
+}
+
 std::string line_of(const GemmKey& key, const GemmChoice& choice) {
   std::string line =
-      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", name_of(key.form), name_of(key.data),
-                  name_of(key.result), key.bias ? "bias" : "plain", name_of(key.epilogue), key.m, key.n, key.k, key.lda,
-                  key.ldb, key.ldd, key.ld_gelu, key.alignment, shortest(choice.seconds));
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", name_of(key.form), data_name(key), name_of(key.result),
+                  key.bias ? "bias" : "plain", name_of(key.epilogue), key.m, key.n, key.k, key.lda, key.ldb, key.ldd,
+                  key.ld_gelu, key.alignment, shortest(choice.seconds));
   for (const std::uint64_t word : choice.algorithm) line += fmt::format(" {:x}", word);
   return line + "\n";
 }
@@ -44,6 +50,12 @@ bool parse_name(std::span<const T> values, std::string_view word, T& value) {
   return true;
 }
 
+bool parse_data(std::string_view word, GemmKey& key) {
+  const std::size_t colon = word.find(':');
+  const std::string_view b = colon == std::string_view::npos ? word : word.substr(colon + 1);
+  return parse_name<DType>(dtypes, word.substr(0, colon), key.data) && parse_name<DType>(dtypes, b, key.data_b);
+}
+
 bool parse_line(const std::string& line, GemmKey& key, GemmChoice& choice) {
   std::istringstream in(line);
   std::string form, data, result, bias, epilogue;
@@ -53,7 +65,7 @@ bool parse_line(const std::string& line, GemmKey& key, GemmChoice& choice) {
   if (!in || !(in >> std::ws).eof() || (bias != "bias" && bias != "plain")) return false;
   key.bias = bias == "bias";
   return parse_name<GemmForm>(forms, form, key.form) && parse_name<Epilogue>(epilogues, epilogue, key.epilogue) &&
-         parse_name<DType>(dtypes, data, key.data) && parse_name<DType>(dtypes, result, key.result);
+         parse_data(data, key) && parse_name<DType>(dtypes, result, key.result);
 }
 
 }  // namespace
@@ -71,6 +83,7 @@ GemmKey key_of(GemmForm form, const Tensor& d, const Tensor& a, const Tensor& b,
                const Tensor& gelu) {
   return {.form = form,
           .data = a.dtype,
+          .data_b = b.dtype,
           .result = d.dtype,
           .bias = bias,
           .epilogue = epilogue,
@@ -97,7 +110,8 @@ std::optional<GemmKey> product_of(const OpNote& note) {
   GemmForm form{};
   if (!parse_name<GemmForm>(forms, text, form)) return std::nullopt;
   const Tensor& d = note.writes[0];
-  const bool bias = note.reads.size() > 2 && note.reads[2].data != d.data;  // else what is added to
+  // A third may also be what is added to, or a scale.
+  const bool bias = note.reads.size() > 2 && note.reads[2].data != d.data && !is_fp8(note.reads[0].dtype);
   return key_of(form, d, note.reads[0], note.reads[1], bias);
 }
 

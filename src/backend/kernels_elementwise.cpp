@@ -38,6 +38,20 @@ void Kernels::sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Wri
   }
 }
 
+void Kernels::quantize(Stream s, Tensor q, Tensor q_transposed, Tensor scale, Tensor x) {
+  const OperationCheck check("quantize", {{"q", q}, {"q_transposed", q_transposed}, {"scale", scale}, {"x", x}});
+  check.that(has_dtype(x, DType::bf16) && has_fp8_extents(x), "x must be bf16, its extents multiples of 16");
+  check.that(q || q_transposed, "there must be a result");
+  const DType dtype = q ? q.dtype : q_transposed.dtype;
+  check.that(is_fp8(dtype) && (!q || (q.is_dense() && same_matrix(q, x))), "q must be fp8, dense, like x");
+  check.that(!q_transposed || (q_transposed.dtype == dtype && q_transposed.is_dense() &&
+                               is_matrix(q_transposed, x.cols(), x.rows())),
+             "q_transposed must be dense [cols, rows] of x, of q's dtype");
+  check.that(has_dtype(scale, DType::fp32) && is_vector(scale, 1), "scale must be fp32 [1]");
+  note("quantize", s, {q, q_transposed, scale}, {x, x});  // read for its largest, and again
+  do_quantize(s, q, q_transposed, scale, x);
+}
+
 void Kernels::convert(Stream s, Tensor destination, Tensor source) {
   const OperationCheck check("convert", {{"destination", destination}, {"source", source}});
   check.that(

@@ -67,6 +67,7 @@ inline bool holds_sums_of(const Tensor& d, DType data) { return d.dtype == data 
 inline Tensor read_if(Write write, const Tensor& destination) {
   return write == Write::accumulate ? destination : Tensor{};
 }
+inline bool has_fp8_extents(const Tensor& t) { return t.rows() % fp8_multiple == 0 && t.cols() % fp8_multiple == 0; }
 inline bool has_dtype(const Tensor& t, DType dtype) { return t.rank > 0 && t.dtype == dtype; }
 
 }  // namespace llmtrain

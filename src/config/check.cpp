@@ -10,6 +10,7 @@
 #include <string>
 
 #include "llmtrain/base/error.hpp"
+#include "llmtrain/base/fp8.hpp"
 #include "llmtrain/config/numbers.hpp"
 #include "rules.hpp"
 
@@ -143,6 +144,31 @@ void check_split_of_model(const Deck& deck, Rules& rules) {
              "parallel.stage_layers adds up to {} but model.layers is {}: an even split is {}", sum, m.layers, even);
 }
 
+/// All extents of the blocks' matrices, as cut over tensor ranks, must be multiples of fp8_multiple.
+void check_fp8(const Deck& deck, Rules& rules) {
+  if (deck.precision.linear != LinearProducts::fp8) return;
+  const ModelConfig& m = deck.model;
+  const ParallelConfig& p = deck.parallel;
+  const auto fits = [&](std::string_view what, std::int64_t n, std::int64_t cut,
+                        std::initializer_list<std::string_view> keys) {
+    const std::int64_t multiple = fp8_multiple * cut;
+    rules.rule(
+        n % multiple == 0, keys,
+        "precision.linear fp8 needs a multiple of {}{} as {}, which is {}: it may be {}, or leave precision.linear out",
+        multiple, cut > 1 ? fmt::format(" ({} x parallel.tensor)", fp8_multiple) : "", what, n,
+        nearest_multiples(n, multiple));
+  };
+  const std::int64_t tensor = p.tensor, head_dim = m.head_dim != 0 ? m.head_dim : m.hidden / m.heads;
+  fits("model.hidden", m.hidden, 1, {"model.hidden", "precision.linear"});
+  fits("schedule.micro_batch x model.seq_len", deck.schedule.micro_batch * m.seq_len, p.sequence ? tensor : 1,
+       {"schedule.micro_batch", "model.seq_len", "parallel.tensor", "precision.linear"});
+  fits("model.ffn", m.ffn, tensor, {"model.ffn", "parallel.tensor", "precision.linear"});
+  const std::int64_t kv_heads = std::max<std::int64_t>(m.kv_heads, tensor);  // as held, some more than once
+  fits("model.heads x head_dim", m.heads * head_dim, tensor, {"model.heads", "parallel.tensor", "precision.linear"});
+  fits("(model.heads + 2 kv_heads) x head_dim", (m.heads + 2 * kv_heads) * head_dim, tensor,
+       {"model.kv_heads", "parallel.tensor", "precision.linear"});
+}
+
 void check_optimizer(const Deck& deck, Rules& rules) {
   const OptimizerConfig& o = deck.optimizer;
   const bool constant = o.schedule == LrSchedule::constant;
@@ -174,6 +200,11 @@ void check_optimizer(const Deck& deck, Rules& rules) {
   rules.rule(p.compute != Compute::fp32 || (p.gradients == Storage16::fp32 && p.reduce == Storage16::fp32),
              {"precision.gradients", "precision.reduce", "precision.compute"},
              "precision.gradients and reduce bf16 go with precision.compute bf16: set it, or leave them fp32");
+  rules.rule(p.linear == LinearProducts::compute || p.compute == Compute::bf16,
+             {"precision.linear", "precision.compute"},
+             "precision.linear fp8 goes with precision.compute bf16: set it, or leave linear out");
+  rules.rule(!p.keep_fp8 || p.linear == LinearProducts::fp8, {"precision.keep_fp8", "precision.linear"},
+             "precision.keep_fp8 keeps copies that only precision.linear fp8 makes: set it, or leave keep_fp8 out");
   // A bf16 average moves only if its change is more than 2^-9 of it.
   rules.rule(
       p.moments == Storage16::fp32 || std::max(o.betas[0], o.betas[1]) <= 0.99,
@@ -253,6 +284,7 @@ void check_values(const Deck& deck, const DeckOrigin& origin, Findings& findings
   check_attention(deck, rules);
   check_batches(deck, rules);
   check_split_of_model(deck, rules);
+  check_fp8(deck, rules);
   check_optimizer(deck, rules);
   check_data_keys(deck, rules);
 }

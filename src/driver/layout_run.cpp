@@ -68,6 +68,7 @@ LayoutNumbers run_layout(const LayoutRun& run, std::int64_t steps) {
   LayoutNumbers numbers;
   numbers.layout = layout_text(run.deck, run.place.topology);
   numbers.compute = run.deck.precision.compute;
+  numbers.linear = run.deck.precision.linear;
   numbers.adam_eps = run.deck.optimizer.eps;
   const auto keep_in = [&](std::vector<SectionValues>& sections) {
     return [&](const Section& section, std::span<const double> values) {

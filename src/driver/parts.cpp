@@ -119,6 +119,7 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
       actions(make_schedule(deck.schedule.kind, pipeline)),
       step_leases(step_leases_of(actions, pieces)),
       params(shape, passes_of(step_leases, pieces), plan),
+      fp8_weights(shape, deck.precision.linear == LinearProducts::fp8 && deck.precision.keep_fp8, plan),
       grads(shape, step_leases.gradients, plan),
       optimizer(deck.optimizer, shape, plan),
       rope(deck.model, shape.types.masters, plan),
@@ -265,6 +266,7 @@ void Parts::bind() {
                            .kv = kv.get(),
                            .tied = tied.get()};
   params.bind(arena, groups);
+  fp8_weights.bind(arena, params);
   grads.bind(arena, groups);
   optimizer.bind(arena);
   rope.bind(arena, stream);

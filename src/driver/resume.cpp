@@ -13,7 +13,7 @@ namespace llmtrain {
 namespace {
 
 /// Keys, or whole blocks, that describe how a run is executed and not what it computes.
-constexpr std::array<std::string_view, 21> may_differ = {"parallel",
+constexpr std::array<std::string_view, 22> may_differ = {"parallel",
                                                          "output",
                                                          "checkpoint",
                                                          "schedule.kind",
@@ -32,6 +32,7 @@ constexpr std::array<std::string_view, 21> may_differ = {"parallel",
                                                          "run.deterministic",
                                                          "run.overwrite",
                                                          "model.vocab_multiple",
+                                                         "precision.keep_fp8",
                                                          "optimizer.lr",
                                                          "optimizer.min_lr"};
 constexpr std::array<std::string_view, 3> data_may_differ = {"data.eval_every", "data.eval_batches", "data.valid"};

@@ -68,6 +68,8 @@ std::string summary(const Launch& launch, const Measured& measured) {
   text += fmt::format("  model    {} parameters: {} layers, hidden {}, heads {} ({} kv), ffn {}, vocabulary {}{}\n",
                       grouped(counts.total), m.layers, m.hidden, m.heads, m.kv_heads, m.ffn, m.vocab,
                       m.tied ? ", tied" : "");
+  if (deck.precision.linear == LinearProducts::fp8)
+    text += "  linear   layers of blocks in fp8: E4M3, gradients E5M2\n";
   text += fmt::format("  data     {} samples of {} tokens", grouped(launch.data.train->samples()), m.seq_len);
   for (const ValidSet& set : launch.data.valid) {
     text += fmt::format(", {} in {}", grouped(set.dataset->samples()), set.name);

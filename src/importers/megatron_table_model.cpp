@@ -9,8 +9,11 @@ namespace {
 using namespace row_words;
 
 constexpr std::string_view scaler = "loss scaling belongs to fp16; bf16 and fp32 need none";
-constexpr std::string_view fp8 = "fp8 is not built yet: the deck says bf16";
-constexpr std::string_view fp8_detail = "a detail of fp8, which is not built yet";
+constexpr std::string_view fp8 = "precision.linear";
+constexpr std::string_view fp8_detail =
+    "in fp8, all products of the blocks' linear layers are, each matrix with the scale of its largest element";
+constexpr std::string_view delayed =
+    "belongs to scales of an earlier step's largest elements: llmtrain's are the matrix's own";
 constexpr std::string_view fp4 = "4-bit numbers: the deck says bf16";
 constexpr std::string_view fused = "which kernels are fused is fixed; the result is the same formula";
 constexpr std::string_view relative = "relative position biases";
@@ -95,23 +98,23 @@ constexpr ImportRow rows[] = {
     {"attention-softmax-in-fp32", ignored, "the softmax of attention is always fp32", "", flag},
     {"fp16-lm-cross-entropy", lacking, "a loss in fp16: llmtrain's is fp32", "", flag},
     {"disable-bf16-reduced-precision-matmul", ignored, "products of bf16 are always summed in fp32", "", flag},
-    {"fp8-format", lacking, fp8},
-    {"fp8", lacking, fp8},
-    {"fp8-hybrid", lacking, fp8, "", flag},
-    {"fp8-e4m3", lacking, fp8, "", flag},
-    {"fp8-recipe", lacking, fp8_detail},
+    {"fp8-format", rule, fp8},
+    {"fp8", rule, fp8},
+    {"fp8-hybrid", rule, fp8, "", flag},
+    {"fp8-e4m3", rule, fp8, "", flag},
+    {"fp8-recipe", rule, fp8},
     {"fp8-quantizer-factory", lacking, fp8_detail},
-    {"fp8-margin", lacking, fp8_detail},
+    {"fp8-margin", ignored, delayed},
     {"fp8-interval", ignored, "Megatron ignores it too"},
-    {"fp8-amax-history-len", lacking, fp8_detail},
-    {"fp8-amax-compute-algo", lacking, fp8_detail},
+    {"fp8-amax-history-len", ignored, delayed},
+    {"fp8-amax-compute-algo", ignored, delayed},
     {"no-fp8-wgrad", lacking, fp8_detail, "", flag},
     {"fp8-param-gather", lacking, fp8_detail, "", flag},
     {"first-last-layers-bf16", lacking, fp8_detail, "", flag},
     {"num-layers-at-start-in-bf16", lacking, fp8_detail},
     {"num-layers-at-end-in-bf16", lacking, fp8_detail},
     {"reuse-grad-buf-for-mxfp8-param-ag", lacking, fp8_detail, "", flag},
-    {"keep-fp8-transpose-cache", lacking, fp8_detail, "", flag},
+    {"keep-fp8-transpose-cache", rule, "precision.keep_fp8", "", flag},
     {"fp4-format", lacking, fp4},
     {"fp4-recipe", lacking, fp4},
     {"fp4-quantizer-factory", lacking, fp4},

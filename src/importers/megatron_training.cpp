@@ -180,12 +180,33 @@ void translate_optimizer(const Translation& t) {
   translate_rate(t);
 }
 
+namespace {
+
+void translate_fp8(const Translation& t, bool half) {
+  const Arguments& args = t.args;
+  const std::string_view name = args.which({"fp8-format", "fp8", "fp8-hybrid", "fp8-e4m3"});
+  if (!args.given(name)) return;
+  if (!half) return t.lacks(args.shown(name), "fp8 beside parameters in fp32: the deck says fp32");
+  t.draft.set("precision.linear", std::string("fp8"), args.shown(name));
+  const std::string_view keep = "keep-fp8-transpose-cache";
+  if (args.given(keep)) t.draft.set("precision.keep_fp8", std::string("true"), args.shown(keep));
+  if (name == "fp8-e4m3" || (name != "fp8-hybrid" && args.text(name, "") == "e4m3")) {
+    t.lacks(args.shown(name), "gradients in E4M3: the deck has them in E5M2, as hybrid does");
+  }
+  if (args.text("fp8-recipe", "delayed") != "tensorwise") {
+    t.lacks(args.shown("fp8-recipe"), "other scales: the deck has tensorwise ones, of each matrix's largest element");
+  }
+}
+
+}  // namespace
+
 void translate_precision(const Translation& t) {
   const Arguments& args = t.args;
   const bool half = args.given("bf16") || args.given("fp16");
   const std::string_view name = args.which({"bf16", "fp16"});
   t.draft.set("precision.compute", std::string(half ? "bf16" : "fp32"),
               args.shown(name) + (half ? "" : ": parameters are fp32"));
+  translate_fp8(t, half);
   const bool reduce = args.given("grad-reduce-in-bf16");
   const bool main = args.text("main-grads-dtype", "fp32") == "bf16";
   const std::string_view why =

@@ -3,16 +3,81 @@
 /// take the tokens rank by rank, so that one works on those that are here while others move.
 #include "llmtrain/parallel/linear.hpp"
 
+#include "llmtrain/parallel/fp8_weights.hpp"
 #include "llmtrain/parallel/token_layout.hpp"
 
 namespace llmtrain {
 
+Factor factor_of(Context& ctx, ScratchStack::Frame& frame, Tensor matrix, DType dtype, SumsOf sums) {
+  Factor factor(matrix);
+  if (!ctx.fp8) return factor;
+  const std::int64_t rows = matrix.rows(), cols = matrix.cols();
+  const Tensor scale = frame.take(DType::fp32, {1});
+  if (sums != SumsOf::columns) factor.fp8 = frame.take(dtype, {rows, cols});
+  if (sums != SumsOf::rows) factor.fp8_transposed = frame.take(dtype, {cols, rows});
+  ctx.kernels.quantize(ctx.stream, factor.fp8, factor.fp8_transposed, scale, matrix);
+  factor.fp8.scale = factor.fp8_transposed.scale = scale.ptr<float>();
+  return factor;
+}
+
+namespace {
+
+/// Activations and weights have more bits of fraction, gradients more of exponent.
+constexpr DType of_values = DType::fp8_e4m3, of_gradients = DType::fp8_e5m2;
+
+Factor weight_factor(Context& ctx, ScratchStack::Frame& frame, Tensor weight, SumsOf sums) {
+  const Factor* const kept = ctx.fp8_weights != nullptr ? ctx.fp8_weights->of(ctx, weight) : nullptr;
+  return kept != nullptr ? *kept : factor_of(ctx, frame, weight, of_values, sums);
+}
+
+/// The rows of a part, to be added up along them.
+Factor rows_of(const TokenPart& part, const Factor& all) {
+  Factor factor(part.of(all.matrix));
+  factor.fp8 = part.of(all.fp8);
+  return factor;
+}
+
+}  // namespace
+
+void Linear::multiply(Context& ctx, Tensor y, const Factor& x, const Factor& weight, Tensor bias,
+                      const FusedGelu& after) const {
+  Kernels& kernels = ctx.kernels;
+  if (!x.fp8) {
+    if (after.tensor)
+      return kernels.gemm_gelu_forward(ctx.stream, after.tensor, y, x.matrix, weight.matrix, bias, after.form);
+    return kernels.gemm(ctx.stream, GemmForm::nt, y, x.matrix, weight.matrix, Write::overwrite, bias);
+  }
+  kernels.gemm(ctx.stream, GemmForm::nt, y, x.fp8, weight.fp8);
+  if (bias) kernels.bias_add(ctx.stream, y, y, bias);
+  if (after.tensor) kernels.gelu_forward(ctx.stream, after.tensor, y, after.form);
+}
+
+void Linear::input_gradient(Context& ctx, Tensor d_x, const Factor& d_y, const Factor& weight,
+                            const FusedGelu& before) const {
+  Kernels& kernels = ctx.kernels;
+  if (!d_y.fp8) {
+    if (!before.tensor) return kernels.gemm(ctx.stream, GemmForm::nn, d_x, d_y.matrix, weight.matrix);
+    return kernels.gemm_gelu_backward(ctx.stream, d_x, d_y.matrix, weight.matrix, before.tensor, before.form);
+  }
+  kernels.gemm(ctx.stream, GemmForm::nt, d_x, d_y.fp8, weight.fp8_transposed);
+  if (before.tensor) kernels.gelu_backward(ctx.stream, d_x, d_x, before.tensor, before.form);
+}
+
+void Linear::weight_gradient(Context& ctx, Gradient d_weight, const Factor& d_y, const Factor& x) const {
+  const bool fp8 = static_cast<bool>(d_y.fp8_transposed);
+  ctx.kernels.gemm(ctx.stream, fp8 ? GemmForm::nt : GemmForm::tn, d_weight.tensor,
+                   fp8 ? d_y.fp8_transposed : d_y.matrix, fp8 ? x.fp8_transposed : x.matrix, d_weight.write);
+}
+
 void ColumnLinear::forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias, const FusedGelu& after) const {
   ScratchStack::Frame frame(ctx.scratch, "column linear");
   const AllTokens all = gather_tokens(ctx, frame, x);
+  const Factor w = weight_factor(ctx, frame, weight, SumsOf::rows);
   for (const TokenPart& part : all.parts) {
     ctx.stream.wait(part.arrival);
-    multiply(ctx, part.of(y), part.tensor, weight, bias, {part.of(after.tensor), after.form});
+    ScratchStack::Frame of_part(ctx.scratch, "tokens of a rank");
+    const Factor rows = factor_of(ctx, of_part, part.tensor, of_values, SumsOf::rows);
+    multiply(ctx, part.of(y), rows, w, bias, {part.of(after.tensor), after.form});
   }
   ctx.stream.wait(all.arrival);
 }
@@ -22,18 +87,22 @@ void ColumnLinear::backward(Context& ctx, Tensor d_x, const LinearParams<Gradien
   ScratchStack::Frame frame(ctx.scratch, "column linear backward");
   const AllTokens all = gather_tokens(ctx, frame, x);
   TokenSums sums(ctx, frame, d_x, d_y.rows());
-  sums.contribute([&](const TokenPart& part) { input_gradient(ctx, part.tensor, part.of(d_y), weight); });
+  const Factor gradient = factor_of(ctx, frame, d_y, of_gradients, SumsOf::both);
+  const Factor w = weight_factor(ctx, frame, weight, SumsOf::columns);
+  sums.contribute([&](const TokenPart& part) { input_gradient(ctx, part.tensor, rows_of(part, gradient), w); });
   ctx.stream.wait(all.arrival);
-  weight_gradient(ctx, d.weight, d_y, all.tensor);
+  weight_gradient(ctx, d.weight, gradient, factor_of(ctx, frame, all.tensor, of_values, SumsOf::columns));
   bias_gradient(ctx, d.bias, d_y);
   sums.finish();
 }
 
 void RowLinear::forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias) const {
-  if (ctx.tensor.size == 1) return multiply(ctx, y, x, weight, bias);
   ScratchStack::Frame frame(ctx.scratch, "row linear");
+  const Factor all = factor_of(ctx, frame, x, of_values, SumsOf::rows);
+  const Factor w = weight_factor(ctx, frame, weight, SumsOf::rows);
+  if (ctx.tensor.size == 1) return multiply(ctx, y, all, w, bias);
   TokenSums sums(ctx, frame, y, x.rows());
-  sums.contribute([&](const TokenPart& part) { multiply(ctx, part.tensor, part.of(x), weight); });
+  sums.contribute([&](const TokenPart& part) { multiply(ctx, part.tensor, rows_of(part, all), w); });
   sums.finish();
   if (bias) ctx.kernels.bias_add(ctx.stream, y, y, bias);  // once, not once a rank
 }
@@ -43,12 +112,24 @@ void RowLinear::backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>&
   ScratchStack::Frame frame(ctx.scratch, "row linear backward");
   const AllTokens all = gather_tokens(ctx, frame, d_y);
   bias_gradient(ctx, d.bias, d_y);
-  for (const TokenPart& part : all.parts) {
-    ctx.stream.wait(part.arrival);
-    input_gradient(ctx, part.of(d_x), part.tensor, weight, {part.of(before.tensor), before.form});
+  const Factor w = weight_factor(ctx, frame, weight, SumsOf::columns);
+  const auto dx = [&](const TokenPart& part, const Factor& gradient) {
+    input_gradient(ctx, part.of(d_x), gradient, w, {part.of(before.tensor), before.form});
+  };
+  Factor gradient(all.tensor);
+  if (all.parts.size() == 1) {  // is there at once: one scale for both products
+    gradient = factor_of(ctx, frame, all.tensor, of_gradients, SumsOf::both);
+    dx(all.parts.front(), gradient);
+  } else {
+    for (const TokenPart& part : all.parts) {
+      ctx.stream.wait(part.arrival);
+      ScratchStack::Frame of_part(ctx.scratch, "tokens of a rank");
+      dx(part, factor_of(ctx, of_part, part.tensor, of_gradients, SumsOf::rows));
+    }
+    ctx.stream.wait(all.arrival);
+    gradient = factor_of(ctx, frame, all.tensor, of_gradients, SumsOf::columns);
   }
-  ctx.stream.wait(all.arrival);
-  weight_gradient(ctx, d.weight, all.tensor, x);
+  weight_gradient(ctx, d.weight, gradient, factor_of(ctx, frame, x, of_values, SumsOf::columns));
 }
 
 }  // namespace llmtrain

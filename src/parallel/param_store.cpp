@@ -161,6 +161,7 @@ void ParamStore::release(int lease, Stream stream) {
 }
 
 void ParamStore::publish() {
+  ++updates_;
   if (shard_ != nullptr) stale_.assign(stale_.size(), true);
 }
 

@@ -138,6 +138,7 @@ void fit_products(const Samples& samples, Hardware& hardware) {
   }
   const std::vector<double> c = fit_relative(rows);
   rate_for(hardware.gemm.rate, DType::fp32) = 1 / c[0];
+  hardware.gemm.rate.fp8 = 1 / c[0];  // widened to fp32
   hardware.gemm.side = c[1] / c[0];
   hardware.gemm.depth = c[2] / c[0];
 }

@@ -13,9 +13,15 @@ namespace llmtrain {
 
 namespace {
 
-double rate_of(const Rates& rates, DType dtype) {
-  const double rate = dtype == DType::bf16 ? rates.bf16 : dtype == DType::fp64 ? rates.fp64 : rates.fp32;
-  require(rate > 0, ExitCode::configuration, "the hardware file gives no rate for products in {}", name_of(dtype));
+double rate_of(const Hardware& hardware, const Rates& rates, DType dtype) {
+  const double rate = is_fp8(dtype)          ? rates.fp8
+                      : dtype == DType::bf16 ? rates.bf16
+                      : dtype == DType::fp64 ? rates.fp64
+                                             : rates.fp32;
+  require(
+      rate > 0, ExitCode::configuration,
+      "{} has no rate for products in {}: choose another precision or hardware, or give the rate in --hardware FILE",
+      hardware.name, name_of(dtype));
   return rate;
 }
 
@@ -25,15 +31,15 @@ double gemm_seconds(const Hardware& hardware, const OpNote& note) {
   if (m * n == 0 || note.flops == 0) return 0;
   const double k = note.flops / (2 * m * n);
   const GemmModel& model = hardware.gemm;
-  return note.flops / rate_of(model.rate, note.reads[0].dtype) *
+  return note.flops / rate_of(hardware, model.rate, note.reads[0].dtype) *
          (1 + model.side / m + model.side / n + model.depth / k);
 }
 
-double attention_seconds(const AttentionModel& model, const OpNote& note) {
+double attention_seconds(const Hardware& hardware, const AttentionModel& model, const OpNote& note) {
   const Tensor& out = note.writes[0];  // [tokens, heads, head_dim]
   const auto head_dim = static_cast<double>(out.extent[2]);
   const double head = model.full_head > 0 ? std::min(1.0, std::sqrt(head_dim / model.full_head)) : 1;
-  return note.flops / (rate_of(model.rate, out.dtype) * head) *
+  return note.flops / (rate_of(hardware, model.rate, out.dtype) * head) *
          (1 + model.half / attention_sequence(note) + model.head / head_dim);
 }
 
@@ -101,9 +107,9 @@ double operation_seconds(const Hardware& hardware, const OpNote& note) {
   if (name == "gemm") {
     seconds = gemm_seconds(hardware, note);
   } else if (name == "attention_forward" && note.flops > 0) {
-    seconds = attention_seconds(hardware.attention_forward, note);
+    seconds = attention_seconds(hardware, hardware.attention_forward, note);
   } else if (name == "attention_backward" && note.flops > 0) {
-    seconds = attention_seconds(hardware.attention_backward, note);
+    seconds = attention_seconds(hardware, hardware.attention_backward, note);
   } else {
     seconds = moved_bytes(note) / (hardware.bandwidth * hardware.efficiency_of(name));
   }

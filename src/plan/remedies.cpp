@@ -19,6 +19,9 @@ struct Change {
 
 std::vector<Change> changes_of(const Deck& deck) {
   std::vector<Change> changes;
+  if (deck.precision.keep_fp8) {
+    changes.push_back({"precision.keep_fp8=false", [](Deck& d) { d.precision.keep_fp8 = false; }});
+  }
   if (deck.parallel.zero >= 2 && deck.parallel.exchange > 1) {
     changes.push_back({"parallel.exchange=1", [](Deck& d) { d.parallel.exchange = 1; }});
   }

@@ -80,10 +80,15 @@ LayoutNumbers run(const Launch& start, std::int64_t steps) {
 }
 
 /// The reference's numbers on the ranks that run it, which are the first ones.
-LayoutNumbers run_reference(const Request& request, const MpiComm& world) {
+LayoutNumbers run_reference(const Request& request, Compute compute, const MpiComm& world) {
   const Overrides overrides = reference_overrides(request);
-  const int ranks = least_ranks(read_shared_deck(request.deck.path, overrides, world, {}).parallel);
+  const Deck deck = read_shared_deck(request.deck.path, overrides, world, {});
+  const int ranks = least_ranks(deck.parallel);
   agree(world, [&] {
+    require(
+        deck.precision.compute == compute, ExitCode::configuration,
+        "verify: --against '{}' changes precision.compute: layouts are compared in one precision, each with its bounds",
+        request.against);
     require(ranks <= world.size(), ExitCode::configuration,
             "verify: --against '{}' takes {} ranks, but the job has {}: start more, or compare with a smaller layout",
             request.against, ranks, world.size());
@@ -100,7 +105,7 @@ LayoutNumbers run_reference(const Request& request, const MpiComm& world) {
 int compare_layouts(const Request& request, const MpiComm& world) {
   const LayoutNumbers numbers =
       run(launch(request.deck.path, request.deck.overrides, world, Start::fresh), request.steps);
-  const LayoutNumbers reference = run_reference(request, world);
+  const LayoutNumbers reference = run_reference(request, numbers.compute, world);
   std::int64_t failed = 0;
   if (world.rank() == 0) {
     const std::vector<Check> checks = compare(numbers, reference, Agreement::bound);

@@ -98,6 +98,24 @@ def precisions():
           "recompute changes nothing, also when the policy changes on resume")
 
 
+def fp8():
+    keys = ("precision.compute=bf16", "precision.linear=fp8")
+    run(2, "fp8", *keys)
+    check("E4M3" in Path("work/fp8/log.txt").read_text(), "the summary names the products in fp8")
+    worst = max(abs(a["loss"] - b["loss"]) / b["loss"] for a, b in zip(metrics("fp8"), metrics("bf16")))
+    check(0 < worst <= 3e-2, f"fp8 and bf16 agree in 20 losses to 3e-2 ({worst:.1e})")
+    run(2, "fp8stop", *keys, "run.stop_after=8")
+    text = run(2, "fp8stop", keys[0], code=84)
+    check("precision.linear" in text, "products in other numbers are another run, unless allowed")
+    run(2, "fp8stop", *keys, "run.stop_after=14")
+    run(2, "fp8stop", *keys)
+    check(training_only("fp8stop") == training_only("fp8") and
+          files("fp8stop", 20) == files("fp8", 20), "fp8: resumed equals uninterrupted, files and metrics")
+    run(2, "fp8kept", *keys, "run.stop_after=8")
+    run(2, "fp8kept", *keys, "precision.keep_fp8=true")
+    check(training_only("fp8kept") == training_only("fp8"), "copies that are kept, from a resume on, change nothing")
+
+
 def refusals():
     text = run(2, "first", "model.hidden=96", code=84)
     check("model.hidden" in text and "optimizer" not in text, "another model is refused with what differs")
@@ -114,5 +132,6 @@ resumes()
 layouts()
 exposed()
 precisions()
+fp8()
 refusals()
 finish()

@@ -31,6 +31,40 @@ TEST_CASE("predicted bytes are the allocated ones on every rank of every kind of
   check_matrix({1, 2, 3, 4, 6, 8}, pairwise_cover, check_allocations);
 }
 
+TEST_CASE("with linear layers in fp8 too, with and without copies that are kept, and in their rate") {
+  Deck deck = matrix_models().front().deck;
+  deck.precision = {};
+  deck.precision.linear = LinearProducts::fp8;
+  ModelConfig& m = deck.model;
+  m.hidden = 64;
+  m.heads = 4;
+  m.kv_heads = 2;
+  m.head_dim = 16;
+  m.ffn = 96;
+  m.seq_len = 16;
+  deck.schedule.micro_batch = 2;
+  deck.schedule.global_batch = 8;
+  for (const auto& [tensor, pipeline, zero] : {std::tuple(1, 1, 1), {2, 1, 1}, {1, 2, 0}, {1, 1, 3}, {2, 2, 2}}) {
+    deck.parallel.tensor = tensor;
+    deck.parallel.pipeline = pipeline;
+    deck.parallel.zero = zero;
+    for (const bool keep : {false, true}) {
+      CAPTURE(keep);
+      deck.precision.keep_fp8 = keep;
+      check_allocations(deck, 4);
+      check_traces(deck, 4);
+    }
+  }
+  deck.precision.keep_fp8 = false;
+  Hardware fast = find_hardware("h200");
+  fast.gemm.rate.fp8 *= 2;
+  const auto seconds = [&](const Hardware& hardware) {
+    return plan_layout(deck, 4, hardware, PlanDepth::whole).times.seconds;
+  };
+  CHECK(seconds(fast) < seconds(find_hardware("h200")));
+  CHECK_THROWS_AS(seconds(find_hardware("a100-80g")), Error);  // multiplies no fp8
+}
+
 TEST_CASE("a step stretched from a few micro-batches is the whole step") {
   const Deck model = matrix_models().front().deck;
   for (const auto& [kind, chunks] : {std::pair(ScheduleKind::one_f_one_b, 1), std::pair(ScheduleKind::gpipe, 1),

@@ -87,7 +87,7 @@ class Buffer {
 
   static T poison() {
     if constexpr (std::is_floating_point_v<T>) return std::numeric_limits<T>::quiet_NaN();
-    if constexpr (std::is_same_v<T, Bf16>) return Bf16(std::numeric_limits<float>::quiet_NaN());
+    if constexpr (sizeof(T) <= 2 && !std::is_integral_v<T>) return T(std::numeric_limits<float>::quiet_NaN());
     return std::numeric_limits<T>::lowest();
   }
 

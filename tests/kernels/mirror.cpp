@@ -82,7 +82,15 @@ void MirrorKernels::mirrored(std::span<Tensor* const> tensors, Run&& run) {
 }
 
 void MirrorKernels::do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) {
-  mirrored({&d, &a, &b, &bias}, [&](Kernels& on) { on.gemm(stream_, form, d, a, b, write, bias); });
+  const auto scale_of = [](const Tensor& t) {
+    return t.scale == nullptr ? Tensor{} : Tensor::dense(const_cast<float*>(t.scale), DType::fp32, {1});
+  };
+  Tensor scale_a = scale_of(a), scale_b = scale_of(b);
+  mirrored({&d, &a, &b, &bias, &scale_a, &scale_b}, [&](Kernels& on) {
+    if (scale_a) a.scale = scale_a.ptr<float>();
+    if (scale_b) b.scale = scale_b.ptr<float>();
+    on.gemm(stream_, form, d, a, b, write, bias);
+  });
 }
 
 bool MirrorKernels::fuses_gelu(const Tensor& x, Gelu form) const {
@@ -221,6 +229,10 @@ void MirrorKernels::do_sum_parts(Stream, Tensor out, std::span<const Tensor> par
   for (Tensor& copy : copies) all.push_back(&copy);
   mirrored(all, [&](Kernels& on) { on.sum_parts(stream_, out, copies, write); });
 }
+void MirrorKernels::do_quantize(Stream, Tensor q, Tensor q_transposed, Tensor scale, Tensor x) {
+  mirrored({&q, &q_transposed, &scale, &x}, [&](Kernels& on) { on.quantize(stream_, q, q_transposed, scale, x); });
+}
+
 void MirrorKernels::do_convert(Stream, Tensor destination, Tensor source) {
   mirrored({&destination, &source}, [&](Kernels& on) { on.convert(stream_, destination, source); });
 }

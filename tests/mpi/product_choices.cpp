@@ -13,7 +13,9 @@ using namespace llmtrain;
 
 namespace {
 
-GemmKey product(std::int64_t m) { return {.data = DType::bf16, .result = DType::bf16, .m = m, .n = 4096, .k = 4096}; }
+GemmKey product(std::int64_t m) {
+  return {.data = DType::bf16, .data_b = DType::bf16, .result = DType::bf16, .m = m, .n = 4096, .k = 4096};
+}
 
 /// Chooses algorithms that tell who chose them.
 class FakeTuner final : public GemmTuner {
@@ -69,6 +71,17 @@ ExitCode code_of(const std::function<void()>& run) {
 }
 
 }  // namespace
+
+TEST_CASE("choices are the same after they were text, of two fp8 types too") {
+  GemmKey mixed = product(64);
+  mixed.data = DType::fp8_e5m2;
+  mixed.data_b = DType::fp8_e4m3;
+  const GemmChoiceBook book{{"GPU", {{product(32), {{1, 2}, 0.5}}, {mixed, {{3}, 0}}}}};
+  const std::string text = to_text(book);
+  CHECK(text.find(" bf16 bf16 ") != std::string::npos);
+  CHECK(text.find(" fp8_e5m2:fp8_e4m3 bf16 ") != std::string::npos);
+  CHECK(parse_gemm_choices(text, "text") == book);
+}
 
 TEST_CASE("each product is timed by the lowest rank that meets it, and all use its choice") {
   Job job;

@@ -92,6 +92,28 @@ TEST_CASE("rules between keys give the numbers and the nearest valid choice") {
   CHECK(with({"optimizer.lr=1e-5", "optimizer.schedule=constant"}).empty());
 }
 
+TEST_CASE("fp8 takes matrices whose rows are read 16 bytes at a time") {
+  const RuleCase cases[] = {
+      {{"precision={compute: fp32, linear: fp8}"}, "precision.linear fp8 goes with precision.compute bf16"},
+      {{"precision.keep_fp8=true"}, "precision.keep_fp8 keeps copies that only precision.linear fp8 makes"},
+      {{"precision.linear=fp8", "model.ffn=680"},
+       "precision.linear fp8 needs a multiple of 16 as model.ffn, which is 680: it may be 672 or 688"},
+      {{"precision.linear=fp8", "model.ffn=672", "parallel.tensor=4", "parallel.sequence=false"},
+       "needs a multiple of 64 (16 x parallel.tensor) as model.ffn, which is 672: it may be 640 or 704"},
+      {{"precision.linear=fp8", "model.seq_len=250", "schedule.micro_batch=1"},
+       "as schedule.micro_batch x model.seq_len, which is 250: it may be 240 or 256"},
+      {{"precision.linear=fp8", "model.hidden=264"}, "as model.hidden, which is 264"},
+      {{"precision.linear=fp8", "model.heads=4", "model.kv_heads=4", "model.head_dim=18"},
+       "as model.heads x head_dim, which is 72: it may be 64 or 80"},
+      {{"precision.linear=fp8", "model.kv_heads=1", "model.head_dim=2"},
+       "as (model.heads + 2 kv_heads) x head_dim, which is 20: it may be 16 or 32"}};
+  for (const RuleCase& c : cases) {
+    CAPTURE(c.part);
+    CHECK(contains(with(c.overrides), c.part));
+  }
+  CHECK(with({"precision.linear=fp8"}).empty());
+}
+
 TEST_CASE("families take the parts that they are made of") {
   const auto changed = [](const std::string& key) { return with({"model.family=gpt", key}); };
   const DeckChecks four{.ranks = 4};

@@ -99,6 +99,23 @@ TEST_CASE("the deck of a command line can be read, and holds what it says") {
   CHECK(noted(draft, Fate::unsupported, "--attention-dropout absent"));
 }
 
+TEST_CASE("fp8 goes to linear layers, and what is different there is listed") {
+  const DeckDraft same =
+      draft_of({"--bf16", "--fp8-format", "hybrid", "--fp8-recipe", "tensorwise", "--keep-fp8-transpose-cache"});
+  CHECK(value(same, "precision.keep_fp8") == "true");
+  CHECK(value(same, "precision.linear") == "fp8");
+  CHECK_FALSE(noted(same, Fate::unsupported, "--fp8"));
+  const DeckDraft other = draft_of({"--bf16", "--fp8-format", "e4m3", "--no-fp8-wgrad"});
+  CHECK(value(other, "precision.linear") == "fp8");
+  for (const char* shown : {"--fp8-format e4m3", "--fp8-recipe absent", "--no-fp8-wgrad"}) {
+    CHECK(noted(other, Fate::unsupported, shown));
+  }
+  CHECK(value(draft_of({"--bf16"}), "precision.linear") == "absent");
+  const DeckDraft wide = draft_of({"--fp8-format", "hybrid"});
+  CHECK(value(wide, "precision.linear") == "absent");
+  CHECK(noted(wide, Fate::unsupported, "--fp8-format hybrid"));
+}
+
 TEST_CASE("traits that no family has are listed") {
   const DeckDraft llama = draft_of({"--swiglu", "--use-rotary-position-embeddings", "--add-qkv-bias"});
   CHECK(value(llama, "model.family") == "llama");

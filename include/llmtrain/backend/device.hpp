@@ -63,6 +63,9 @@ class Device {
   /// was found.
   virtual double peak_flops(DType precision, std::string* formula) const = 0;
 
+  /// Whether it multiplies matrices of fp8.
+  virtual bool multiplies_fp8() const { return true; }
+
   /// NUMA node of the host that the device is attached to; -1 where it is the host's own processor or nobody knows.
   virtual int numa_node() const { return -1; }
 

@@ -29,7 +29,8 @@ inline double product_flops(std::int64_t m, std::int64_t n, std::int64_t k) {
 /// Everything that the choice of an algorithm depends on. Matrices are row-major, as in Kernels::gemm.
 struct GemmKey {
   GemmForm form = GemmForm::nt;
-  DType data = DType::fp32, result = DType::fp32;
+  DType data = DType::fp32, data_b = DType::fp32;  ///< of A and of B: two only where they are fp8
+  DType result = DType::fp32;
   bool bias = false;  ///< added in the same pass
   Epilogue epilogue = Epilogue::none;
   std::int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldd = 0;

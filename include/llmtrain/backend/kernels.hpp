@@ -11,6 +11,7 @@
 #include <string>
 
 #include "llmtrain/backend/device.hpp"
+#include "llmtrain/base/fp8.hpp"
 
 namespace llmtrain {
 
@@ -138,7 +139,9 @@ class Kernels {
   virtual GemmTuner* gemm_tuner() { return nullptr; }
 
   /// D (+)= op(A) op(B); D may have a wider dtype than A and B (fp32 weight gradients of bf16 data). `bias` [n] of D's
-  /// dtype (optional; only where D is overwritten) is added to every row.
+  /// dtype (optional; only where D is overwritten) is added to every row. A may be of either fp8 dtype and B
+  /// E4M3, with their scales, all extents multiples of fp8_multiple: then the form is nt, D is bf16 (where the product may be
+  /// rounded before it is added) or fp32, and there is no bias.
   void gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write write = Write::overwrite, Tensor bias = {});
 
   /// x [m, n] = a b^T + bias [n], out = gelu(x); one pass where the device can (then GeLU sees x before it is rounded).
@@ -229,6 +232,10 @@ class Kernels {
   /// out (+)= parts[0] + parts[1] + ..., in this order in the stats dtype and rounded once (once every sum_parts_at_once
   /// parts); dense, of one size. `out` may be one of the first parts; these may be narrower.
   void sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Write write = Write::overwrite);
+  /// q [rows, cols] and q_transposed [cols, rows], either of which may be absent, := x [rows, cols] (bf16) / scale, rounded
+  /// to nearest even. `scale`, fp32 [1], := the largest |x| / the fp8 dtype's largest number, so that none is too large (1
+  /// where x is 0). What is not finite in x makes NaN. Both dense, of one fp8 dtype; extents multiples of fp8_multiple.
+  void quantize(Stream s, Tensor q, Tensor q_transposed, Tensor scale, Tensor x);
   void convert(Stream s, Tensor destination, Tensor source);  ///< between floating dtypes, rounding to nearest even
   void copy(Stream s, Tensor destination, Tensor source);     ///< equal dtype and shape, any leading dimensions
   void fill(Stream s, Tensor destination, double value);
@@ -292,6 +299,7 @@ class Kernels {
                                               VocabRange vocab) = 0;
   virtual void do_add(Stream s, Tensor out, Tensor a, Tensor b) = 0;
   virtual void do_sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Write write) = 0;
+  virtual void do_quantize(Stream s, Tensor q, Tensor q_transposed, Tensor scale, Tensor x) = 0;
   virtual void do_convert(Stream s, Tensor destination, Tensor source) = 0;
   virtual void do_copy(Stream s, Tensor destination, Tensor source) = 0;
   virtual void do_fill(Stream s, Tensor destination, double value) = 0;

@@ -22,7 +22,7 @@ struct Tensor {
   int rank = 0;  ///< number of extents; 0 = no tensor (an absent optional argument)
   std::array<std::int64_t, 4> extent{};
   std::int64_t leading = 0;
-  const float* scale = nullptr;  ///< per-tensor scale of fp8 data, on the device
+  const float* scale = nullptr;  ///< of fp8 data, on the device: what its elements are multiplied by
 
   /// A dense view of `data`.
   static Tensor dense(void* data, DType dtype, std::span<const std::int64_t> shape);

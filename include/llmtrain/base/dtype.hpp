@@ -26,6 +26,8 @@ constexpr std::int64_t size_of(DType type) {
   return 0;
 }
 
+constexpr bool is_fp8(DType type) { return type == DType::fp8_e4m3 || type == DType::fp8_e5m2; }
+
 /// Name as decks, logs and checkpoints print it.
 constexpr std::string_view name_of(DType type) {
   switch (type) {

@@ -19,6 +19,7 @@ enum class ScheduleKind { gpipe, one_f_one_b, interleaved };
 enum class Recompute { none, selective, block };
 enum class Compute { bf16, fp32, fp64 };
 enum class Storage16 { fp32, bf16 };
+enum class LinearProducts { compute, fp8 };
 enum class LrSchedule { cosine, linear, constant, wsd };
 enum class Warmup { linear, log };
 enum class SampleOrder { megatron, shuffled };
@@ -105,6 +106,8 @@ struct PrecisionConfig {
   Storage16 gradients = Storage16::fp32;
   Storage16 reduce = Storage16::fp32;
   Storage16 moments = Storage16::fp32;
+  LinearProducts linear = LinearProducts::compute;
+  bool keep_fp8 = false;
 };
 
 struct OptimizerConfig {

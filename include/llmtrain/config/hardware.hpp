@@ -12,9 +12,9 @@
 
 namespace llmtrain {
 
-/// By precision of the operands.
+/// By precision of the operands; fp8 of matrix products alone.
 struct Rates {
-  double bf16 = 0, fp32 = 0, fp64 = 0;
+  double fp8 = 0, bf16 = 0, fp32 = 0, fp64 = 0;
 };
 
 /// A matrix product of m x n x k takes 2 m n k / (rate / (1 + side / m + side / n + depth / k)).

@@ -30,6 +30,7 @@ struct StepNumbers {
 struct LayoutNumbers : StepNumbers {
   std::string layout;  ///< e.g. "4 ranks: tensor 2, pipeline 1, data 2 (ZeRO-1)"
   Compute compute = Compute::fp32;
+  LinearProducts linear = LinearProducts::compute;
   double adam_eps = 0;
   std::vector<std::string> initial;       ///< digest of each section's weights before step 1
   std::vector<SectionValues> gradients;   ///< of step 1's mean loss, before clipping

@@ -17,6 +17,7 @@
 #include "llmtrain/memory/scratch.hpp"
 #include "llmtrain/model/stage.hpp"
 #include "llmtrain/optim/adamw.hpp"
+#include "llmtrain/parallel/fp8_weights.hpp"
 #include "llmtrain/parallel/stores.hpp"
 #include "llmtrain/schedule/schedule.hpp"
 #include "llmtrain/topology/topology.hpp"
@@ -46,7 +47,9 @@ class Parts {
   /// The largest piece of memory that holds nothing before the first state is loaded (uint8). Not what kernels keep
   /// between calls: a library's workspace has counters in it.
   Tensor largest_free() const;
-  Context context() { return {kernels, stream, *scratch, tensor_group()}; }
+  Context context() {
+    return {kernels, stream, *scratch, tensor_group(), deck.precision.linear == LinearProducts::fp8, &fp8_weights};
+  }
   /// Memory of the micro-batch that a forward or backward works on.
   Batch& batch(const Action& work) {
     return batches[static_cast<std::size_t>(work.chunk)][static_cast<std::size_t>(work.slot)];
@@ -69,6 +72,7 @@ class Parts {
   const PassLeases step_leases;  ///< of the actions
   MemoryPlan plan;
   ParamStore params;
+  Fp8Weights fp8_weights;
   GradStore grads;
   AdamW optimizer;
   RopeTable rope;

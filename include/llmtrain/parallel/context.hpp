@@ -20,11 +20,15 @@ struct TensorGroup {
   std::int64_t first_row(std::int64_t tokens) const { return sequence ? rank * rows(tokens) : 0; }
 };
 
+class Fp8Weights;
+
 struct Context {
   Kernels& kernels;
   Stream stream;
   ScratchStack& scratch;
   TensorGroup tensor{};
+  bool fp8 = false;                   ///< linear layers multiply in fp8
+  Fp8Weights* fp8_weights = nullptr;  ///< where their copies of weights are kept
 };
 
 /// A gradient accumulator as a layer sees it. The store decides whether the layer's result is the step's first.

@@ -30,22 +30,34 @@ struct FusedGelu {
   Gelu form = Gelu::tanh;
 };
 
+/// A factor of a layer's products: a matrix, and with precision.linear fp8 the copies that are multiplied in its place. Each
+/// copy has the scale of the matrix it was made from: a rank's slice of a weight, and under sequence parallelism a rank's
+/// tokens where products take them one rank after the other.
+struct Factor {
+  Factor(Tensor itself) : matrix(itself) {}
+
+  Tensor matrix;            // [rows, cols]
+  Tensor fp8{};             // [rows, cols]
+  Tensor fp8_transposed{};  // [cols, rows]
+};
+
+/// The elements of a factor that products add up: those of its rows (forward, and of dy for dx), of its columns (of W for
+/// dx, and of both for dW), or of either in turn.
+enum class SumsOf { rows, columns, both };
+
+/// `matrix` as products take it: with copies from `frame` in `dtype`, one of fp8's, where the context multiplies so.
+Factor factor_of(Context& ctx, ScratchStack::Frame& frame, Tensor matrix, DType dtype, SumsOf sums);
+
 /// The GEMMs of y = x W^T + b alone.
 class Linear {
  public:
-  void multiply(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias = {}, const FusedGelu& after = {}) const {
-    if (after.tensor) return ctx.kernels.gemm_gelu_forward(ctx.stream, after.tensor, y, x, weight, bias, after.form);
-    ctx.kernels.gemm(ctx.stream, GemmForm::nt, y, x, weight, Write::overwrite, bias);
-  }
+  void multiply(Context& ctx, Tensor y, const Factor& x, const Factor& weight, Tensor bias = {},
+                const FusedGelu& after = {}) const;
   /// dx = dy W, or the gradient of the GeLU's input
-  void input_gradient(Context& ctx, Tensor d_x, Tensor d_y, Tensor weight, const FusedGelu& before = {}) const {
-    if (before.tensor) return ctx.kernels.gemm_gelu_backward(ctx.stream, d_x, d_y, weight, before.tensor, before.form);
-    ctx.kernels.gemm(ctx.stream, GemmForm::nn, d_x, d_y, weight);
-  }
+  void input_gradient(Context& ctx, Tensor d_x, const Factor& d_y, const Factor& weight,
+                      const FusedGelu& before = {}) const;
   /// dW (+)= dy^T x
-  void weight_gradient(Context& ctx, Gradient d_weight, Tensor d_y, Tensor x) const {
-    ctx.kernels.gemm(ctx.stream, GemmForm::tn, d_weight.tensor, d_y, x, d_weight.write);
-  }
+  void weight_gradient(Context& ctx, Gradient d_weight, const Factor& d_y, const Factor& x) const;
   /// Where there is a bias, db (+)= the sum of dy's rows.
   void bias_gradient(Context& ctx, Gradient d_bias, Tensor d_y) const {
     if (d_bias.tensor) ctx.kernels.bias_gradient(ctx.stream, d_bias.tensor, d_y, d_bias.write);

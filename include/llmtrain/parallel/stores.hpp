@@ -128,6 +128,8 @@ class ParamStore {
   void release(int lease, Stream stream);
   /// After an update: other ranks' chunks are stale and come with the next acquire.
   void publish();
+  /// Times that weights were published.
+  std::int64_t updates() const { return updates_; }
 
   /// Flat master weights that this rank updates; also what a checkpoint stores.
   Tensor master(int storage) const;
@@ -170,6 +172,7 @@ class ParamStore {
   Tensor ring_;
   Communicator* shard_ = nullptr;
   std::vector<bool> stale_;  ///< by storage
+  std::int64_t updates_ = 0;
 
   const Pass* pass_ = nullptr;
   int stay_ = -1;               ///< in use

@@ -43,6 +43,7 @@ class CudaDevice final : public Device {
   bool executes() const override { return true; }
   std::string describe() const override;
   double peak_flops(DType precision, std::string* formula) const override;
+  bool multiplies_fp8() const override { return 10 * properties_.major + properties_.minor >= 89; }
   int numa_node() const override;
 
   Kernels& kernels() override { return *kernels_; }

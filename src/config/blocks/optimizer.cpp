@@ -49,26 +49,39 @@ std::vector<Key> rate_keys(const Rows<O>& row) {
 Block precision_block() {
   const Rows<PrecisionConfig> row("precision", &Deck::precision);
   using P = PrecisionConfig;
-  return {"precision",
-          "Number formats; master weights are fp32 (fp64 with compute: fp64).",
-          {
-              row("compute", &P::compute,
-                  {.meaning = "Weights, activations and matrix products; fp64 sets all.",
-                   .names = {"bf16", "fp32", "fp64"},
-                   .also = {"dtype", "bf16", "fp16", "mixed_precision", "params_dtype", "torch_dtype"}}),
-              row("gradients", &P::gradients,
-                  {.meaning = "Gradient accumulation over micro-batches; bf16 only with compute bf16.",
-                   .names = {"fp32", "bf16"},
-                   .also = {"accumulate_allreduce_grads_in_fp32", "grad_accum_dtype"}}),
-              row("reduce", &P::reduce,
-                  {.meaning = "Gradients on their way between data-parallel ranks; bf16 only with compute bf16.",
-                   .names = {"fp32", "bf16"},
-                   .also = {"communication_data_type", "grad_reduce_in_bf16", "reduce_dtype"}}),
-              row("moments", &P::moments,
-                  {.meaning = "Adam's two moments.",
-                   .names = {"fp32", "bf16"},
-                   .also = {"exp_avg_dtype", "optimizer_dtype"}}),
-          }};
+  return {
+      "precision",
+      "Number formats; master weights are fp32 (fp64 with compute: fp64).",
+      {
+          row("compute", &P::compute,
+              {.meaning = "Weights, activations and matrix products; fp64 sets all.",
+               .names = {"bf16", "fp32", "fp64"},
+               .also = {"dtype", "bf16", "fp16", "mixed_precision", "params_dtype", "torch_dtype"}}),
+          row("linear", &P::linear,
+              {.meaning =
+                   "Products of the blocks' linear layers in training and evaluation: as compute, or fp8 (values in "
+                   "E4M3, gradients in E5M2, each matrix that a rank multiplies with the scale of its largest "
+                   "element); fp8 goes with compute bf16, and generate computes in that.",
+               .names = {"compute", "fp8"},
+               .also = {"fp8", "fp8_format", "fp8_recipe"}}),
+          row("keep_fp8", &P::keep_fp8,
+              {.meaning = "Keep the fp8 copies of weights that are whole on a rank (not ZeRO-3's chunks) from one "
+                          "update to the "
+                          "next, 2 bytes an element, instead of making them for every micro-batch.",
+               .also = {"fp8_weight_cache", "keep_fp8_transpose_cache"}}),
+          row("gradients", &P::gradients,
+              {.meaning = "Gradient accumulation over micro-batches; bf16 only with compute bf16.",
+               .names = {"fp32", "bf16"},
+               .also = {"accumulate_allreduce_grads_in_fp32", "grad_accum_dtype"}}),
+          row("reduce", &P::reduce,
+              {.meaning = "Gradients on their way between data-parallel ranks; bf16 only with compute bf16.",
+               .names = {"fp32", "bf16"},
+               .also = {"communication_data_type", "grad_reduce_in_bf16", "reduce_dtype"}}),
+          row("moments", &P::moments,
+              {.meaning = "Adam's two moments.",
+               .names = {"fp32", "bf16"},
+               .also = {"exp_avg_dtype", "optimizer_dtype"}}),
+      }};
 }
 
 Block optimizer_block() {

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/// fp8 copies of a matrix on the CPU.
+#include <algorithm>
+
+#include "common/fp8_scale.hpp"
+#include "cpu/cpu_kernels.hpp"
+#include "cpu/loops.hpp"
+
+namespace llmtrain {
+
+namespace {
+
+/// The largest |x|; as bits NaN is beyond infinity, and that beyond all numbers.
+float largest_size(const Matrix<Bf16>& x) {
+  std::uint32_t largest = 0;
+#pragma omp parallel for schedule(static) reduction(max : largest) if (x.rows * x.cols >= parallel_threshold)
+  for (std::int64_t r = 0; r < x.rows; ++r) {
+    const Bf16* const row = x.row(r);
+    std::uint32_t of_row = 0;
+#pragma omp simd reduction(max : of_row)
+    for (std::int64_t c = 0; c < x.cols; ++c) of_row = std::max(of_row, row[c].bits & std::uint32_t{0x7fff});
+    largest = std::max(largest, of_row);
+  }
+  return bits_as<float>(largest << 16);
+}
+
+template <class T>
+void round_to(const Tensor& q, const Tensor& q_transposed, const Matrix<Bf16>& x, float multiplier) {
+  const Matrix<T> rows(q), cols(q_transposed);
+  constexpr std::int64_t tile = 64;
+#pragma omp parallel for collapse(2) schedule(static) if (x.rows * x.cols >= parallel_threshold)
+  for (std::int64_t r0 = 0; r0 < x.rows; r0 += tile) {
+    for (std::int64_t c0 = 0; c0 < x.cols; c0 += tile) {
+      for (std::int64_t r = r0; r < std::min(x.rows, r0 + tile); ++r) {
+        for (std::int64_t c = c0; c < std::min(x.cols, c0 + tile); ++c) {
+          const T rounded(x.row(r)[c] * multiplier);
+          if (rows) rows.row(r)[c] = rounded;
+          if (cols) cols.row(c)[r] = rounded;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void CpuKernels::do_quantize(Stream, Tensor q, Tensor q_transposed, Tensor scale, Tensor x) {
+  const Matrix<Bf16> from(x);
+  const float largest = largest_size(from);
+  dispatch_fp8("quantize", q ? q.dtype : q_transposed.dtype, [&]<class T>(T) {
+    const Fp8Scale by = fp8_scale(largest, T::largest);
+    *scale.ptr<float>() = by.scale;
+    round_to<T>(q, q_transposed, from, by.multiplier);
+  });
+}
+
+}  // namespace llmtrain
