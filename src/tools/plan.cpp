@@ -117,7 +117,7 @@ int tool_plan(const MpiComm&, Arguments arguments) {
       resolve(deck_of(*request, request->search ? 0 : ranks), 0, hardware.gpu ? DeviceKind::cuda : DeviceKind::cpu);
   if (request->search) return print_search(*request, deck, ranks, hardware);
   const LayoutPlan plan = plan_layout(deck, ranks, hardware, PlanDepth::whole);
-  fmt::print("{}", request->json ? plan_json(plan) + "\n" : plan_text(plan, request->deck.path) + faster_layers(plan));
+  fmt::print("{}", request->json ? plan_json(plan) + "\n" : plan_text(plan, request->deck.path) + faster(plan));
   std::fflush(stdout);
   if (plan.fits) return 0;
   const std::string remedy = remedies(plan);

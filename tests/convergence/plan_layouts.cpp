@@ -63,6 +63,15 @@ TEST_CASE("with linear layers in fp8 too, with and without copies that are kept,
   };
   CHECK(seconds(fast) < seconds(find_hardware("h200")));
   CHECK_THROWS_AS(seconds(find_hardware("a100-80g")), Error);  // multiplies no fp8
+  deck.parallel.zero = 1;
+  deck.parallel.tensor = deck.parallel.pipeline = 1;
+  const auto named = [&](const Hardware& hardware) {
+    return faster(plan_layout(deck, 4, hardware, PlanDepth::whole)).find("precision.keep_fp8=true") !=
+           std::string::npos;
+  };
+  CHECK(named(find_hardware("h200")));
+  deck.precision.keep_fp8 = true;
+  CHECK_FALSE(named(find_hardware("h200")));
 }
 
 TEST_CASE("a step stretched from a few micro-batches is the whole step") {

@@ -45,6 +45,12 @@ bool succeeded(cudaError_t status) {
   return false;
 }
 
+/// By a copy engine.
+void copy_bytes(cudaStream_t stream, const Op& op, void* to, const void* from, std::int64_t bytes) {
+  check_cuda(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream),
+             name_of(op.kind));
+}
+
 /// Whether the device is that GPU, or sees it and reaches its memory.
 bool reaches(const CudaDevice& device, const std::string& uuid) {
   int count = 0;
@@ -95,9 +101,9 @@ bool PeerCopies::open_counters() {
   std::vector<cudaIpcMemHandle_t> handles(size);
   group_.comm.all_gather(std::as_writable_bytes(std::span(handles)), std::as_bytes(std::span(&own, 1)));
   for (int rank = 0; rank < group_.size() && opened; ++rank) {
-    const auto at = static_cast<std::size_t>(rank);
     if (rank == group_.rank) continue;
-    opened = succeeded(cudaIpcOpenMemHandle(&peers_[at].counters, handles[at], cudaIpcMemLazyEnablePeerAccess));
+    const cudaIpcMemHandle_t& theirs = handles[static_cast<std::size_t>(rank)];
+    opened = succeeded(cudaIpcOpenMemHandle(&peer_at(rank).counters, theirs, cudaIpcMemLazyEnablePeerAccess));
   }
   return opened;
 }
@@ -148,9 +154,9 @@ CUdeviceptr PeerCopies::address(void* counters, Counter counter, int rank) const
 
 void PeerCopies::signal(cudaStream_t stream, int rank, Counter counter, std::uint32_t value) {
   static MemoryOperation* const write = driver_call<MemoryOperation>("cuStreamWriteValue32");
-  void* const counters = peers_[static_cast<std::size_t>(rank)].counters;
-  check_driver(write(stream, address(counters, counter, group_.rank), value, CU_STREAM_WRITE_VALUE_DEFAULT),
-               "cuStreamWriteValue32");
+  check_driver(
+      write(stream, address(peer_at(rank).counters, counter, group_.rank), value, CU_STREAM_WRITE_VALUE_DEFAULT),
+      "cuStreamWriteValue32");
 }
 
 void PeerCopies::await(cudaStream_t stream, int rank, Counter counter, std::uint32_t value) {
@@ -171,26 +177,20 @@ void PeerCopies::copy(cudaStream_t stream, int rank, std::span<const Op> ops, st
     const std::int64_t part = op.kind == OpKind::all_gather ? group_.rank * op.source.bytes() : 0;
     char* const to = rank == group_.rank ? static_cast<char*>(op.destination.data) : map(rank, places[i]);
     if (to + part == op.source.data) continue;
-    check_cuda(cudaMemcpyAsync(to + part, op.source.data, static_cast<std::size_t>(op.source.bytes()),
-                               cudaMemcpyDeviceToDevice, stream),
-               name_of(op.kind));
+    copy_bytes(stream, op, to + part, op.source.data, op.source.bytes());
   }
 }
 
 void PeerCopies::transfer(cudaStream_t stream, const Op& op) {
-  Peer& peer = peers_[static_cast<std::size_t>(op.peer)];
-  const auto move = [&](void* to, const void* from, std::int64_t bytes) {
-    check_cuda(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDeviceToDevice, stream),
-               name_of(op.kind));
-  };
+  Peer& peer = peer_at(op.peer);
   if (op.kind == OpKind::send) {
     await(stream, op.peer, Counter::ready, peer.heard++);  // all before have left the staging memory
-    move(staging_, op.source.data, op.source.bytes());
+    copy_bytes(stream, op, staging_, op.source.data, op.source.bytes());
     signal(stream, op.peer, Counter::arrived, ++peer.delivered);
   } else {
     LLMTRAIN_CHECK(op.kind == OpKind::receive);
     await(stream, op.peer, Counter::arrived, ++peer.expected);
-    move(op.destination.data, staging_, op.destination.bytes());
+    copy_bytes(stream, op, op.destination.data, staging_, op.destination.bytes());
     signal(stream, op.peer, Counter::ready, ++peer.announced);
   }
 }
@@ -203,7 +203,6 @@ void PeerCopies::queue(cudaStream_t stream, std::span<const Op> ops) {
   std::vector<Place> own, all(ops.size() * peers_.size());
   for (const Op& op : ops) own.push_back(place_of(op.destination));
   group_.comm.all_gather(std::as_writable_bytes(std::span(all)), std::as_bytes(std::span(own)));
-  const auto peer_at = [&](int rank) -> Peer& { return peers_[static_cast<std::size_t>(rank)]; };
   // Whoever is at this distance gets something from this rank, and this rank from whoever is as far on the other side.
   std::vector<int> distances;
   for (int distance = 1; distance < group_.size(); ++distance) {

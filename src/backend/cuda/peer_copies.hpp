@@ -71,6 +71,8 @@ class PeerCopies {
     std::uint32_t announced = 0, heard = 0, delivered = 0, expected = 0;
   };
 
+  Peer& peer_at(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+
   CudaDevice& device_;
   const Group& group_;
   unsigned flush_ = 0;  ///< flag of a wait behind which everything that arrived before is to be seen
