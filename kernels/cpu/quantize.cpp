@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// fp8 copies of a matrix on the CPU.
 #include <algorithm>
+#include <cstring>
 
 #include "common/fp8_scale.hpp"
 #include "cpu/cpu_kernels.hpp"
@@ -24,6 +25,7 @@ float largest_size(const Matrix<Bf16>& x) {
   return bits_as<float>(largest << 16);
 }
 
+/// By tiles, whose rounded rows are turned over while they are in the cache.
 template <class T>
 void round_to(const Tensor& q, const Tensor& q_transposed, const Matrix<Bf16>& x, float multiplier) {
   const Matrix<T> rows(q), cols(q_transposed);
@@ -31,12 +33,18 @@ void round_to(const Tensor& q, const Tensor& q_transposed, const Matrix<Bf16>& x
 #pragma omp parallel for collapse(2) schedule(static) if (x.rows * x.cols >= parallel_threshold)
   for (std::int64_t r0 = 0; r0 < x.rows; r0 += tile) {
     for (std::int64_t c0 = 0; c0 < x.cols; c0 += tile) {
-      for (std::int64_t r = r0; r < std::min(x.rows, r0 + tile); ++r) {
-        for (std::int64_t c = c0; c < std::min(x.cols, c0 + tile); ++c) {
-          const T rounded(x.row(r)[c] * multiplier);
-          if (rows) rows.row(r)[c] = rounded;
-          if (cols) cols.row(c)[r] = rounded;
-        }
+      const std::int64_t height = std::min(tile, x.rows - r0), width = std::min(tile, x.cols - c0);
+      std::uint8_t rounded[tile][tile];  // bits: of structures, compilers make no vectors
+      for (std::int64_t r = 0; r < height; ++r) {
+        const Bf16* const from = x.row(r0 + r) + c0;
+#pragma omp simd
+        for (std::int64_t c = 0; c < width; ++c) rounded[r][c] = T(from[c] * multiplier).bits;
+        if (rows) std::memcpy(rows.row(r0 + r) + c0, rounded[r], static_cast<std::size_t>(width));
+      }
+      if (!cols) continue;
+      for (std::int64_t c = 0; c < width; ++c) {
+        T* const to = cols.row(c0 + c) + r0;
+        for (std::int64_t r = 0; r < height; ++r) to[r].bits = rounded[r][c];
       }
     }
   }

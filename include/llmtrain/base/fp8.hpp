@@ -42,20 +42,19 @@ struct Fp8 {
   static constexpr float steps_of_one = static_cast<float>(1 << (bias + mantissa_bits - 1));
   static constexpr float smallest_normal = static_cast<float>(1 << mantissa_bits) / steps_of_one;
 
+  /// Without branches, so that loops of it are vectors.
   LLMTRAIN_INLINE static std::uint8_t rounded(float value) {
-    const auto wide = bits_as<std::uint32_t>(value);
-    const std::uint32_t sign = wide >> 24 & 0x80u;
-    if (value != value) return static_cast<std::uint8_t>(sign | 0x7fu);
-    float size = bits_as<float>(wide & 0x7fffffffu);
-    if (size > largest) size = largest;
-    if (size < smallest_normal) {  // beside 2^23, a float has no fraction
-      return static_cast<std::uint8_t>(sign | (bits_as<std::uint32_t>(size * steps_of_one + 0x1p23F) & 0xffu));
-    }
     constexpr int dropped = 23 - mantissa_bits;
+    const auto wide = bits_as<std::uint32_t>(value);
+    const float given = bits_as<float>(wide & 0x7fffffffu);
+    const float size = given > largest ? largest : given;
+    const auto small =
+        bits_as<std::uint32_t>(size * steps_of_one + 0x1p23F) & 0xffu;  // beside 2^23, no fraction is left
     const auto exact = bits_as<std::uint32_t>(size);
     const std::uint32_t nearest = exact + ((1u << (dropped - 1)) - 1) + (exact >> dropped & 1u);
-    return static_cast<std::uint8_t>(
-        sign | ((nearest >> dropped) - (static_cast<std::uint32_t>(127 - bias) << mantissa_bits)));
+    const std::uint32_t normal = (nearest >> dropped) - (static_cast<std::uint32_t>(127 - bias) << mantissa_bits);
+    const std::uint32_t number = size < smallest_normal ? small : normal;
+    return static_cast<std::uint8_t>((wide >> 24 & 0x80u) | (value != value ? 0x7fu : number));
   }
 };
 
