@@ -9,8 +9,8 @@ namespace llmtrain {
 /// D (+)= op(A) op(B) as Kernels::gemm, tensors read as [rows(), cols()] with any leading dimensions. All three fp32
 /// (oneDNN, but for shapes at which it is slow), all three fp64 (own product, the same bits at any number of threads),
 /// or A and B bf16 and D bf16 or fp32 (summed in fp32 and rounded once: by oneDNN where the processor multiplies bf16,
-/// else by our own), or A and B fp8 with scales (our own). D overlaps neither A nor B. Errors: configuration for other dtypes, internal where the shapes do
-/// not fit or oneDNN fails.
+/// else by our own), or A and B fp8 with scales (our own). D overlaps neither A nor B. Errors: configuration for other
+/// dtypes, internal where the shapes do not fit or oneDNN fails.
 void cpu_gemm(GemmForm form, Tensor d, Tensor a, Tensor b, Write write);
 
 /// Whether oneDNN is to multiply bf16: by AMX, or by AVX-512's bf16 products where they are faster than fp32's.

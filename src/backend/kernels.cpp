@@ -36,11 +36,6 @@ const char* name_of(GemmForm form) {
 
 namespace {
 
-/// What fp8 elements are multiplied by, as a tensor; none for others.
-Tensor scale_of(const Tensor& t) {
-  return t.scale != nullptr ? Tensor::dense(const_cast<float*>(t.scale), DType::fp32, {1}) : Tensor{};
-}
-
 bool is_scaled_fp8(const Tensor& t) {
   return is_fp8(t.dtype) && t.scale != nullptr && t.is_dense() && has_fp8_extents(t);
 }
@@ -102,8 +97,7 @@ void Kernels::gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write 
     check.that(d && is_scaled_fp8(a) && is_scaled_fp8(b) && b.dtype == DType::fp8_e4m3 && form == GemmForm::nt &&
                    holds_sums_of(d, DType::bf16) && !bias,
                "fp8 factors must be dense, scaled, of extents that are multiples of 16, b in E4M3, of form nt into "
-               "bf16 or fp32 "
-               "without bias");
+               "bf16 or fp32 without bias");
   } else {
     check.that(d && a && b && is_floating(a) && b.dtype == a.dtype && holds_sums_of(d, a.dtype),
                "a and b must share a floating dtype, and d have it or its stats dtype");
@@ -113,7 +107,7 @@ void Kernels::gemm(Stream s, GemmForm form, Tensor d, Tensor a, Tensor b, Write 
   check.that(form == GemmForm::nt ? is_matrix(b, n, k) : is_matrix(b, k, n), "b does not fit d's columns and a");
   check.that(!bias || (has_dtype(bias, d.dtype) && is_vector(bias, n) && write == Write::overwrite),
              "bias must be [n] of d's dtype, and d be overwritten");
-  note("gemm", s, {d}, {a, b, bias, scale_of(a), scale_of(b), read_if(write, d)}, product_flops(m, n, k),
+  note("gemm", s, {d}, {a, b, bias, a.scale_tensor(), b.scale_tensor(), read_if(write, d)}, product_flops(m, n, k),
        name_of(form));
   do_gemm(s, form, d, a, b, write, bias);
 }

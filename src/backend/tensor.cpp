@@ -64,6 +64,10 @@ Tensor Tensor::flat(std::int64_t begin, std::int64_t count) const {
   return t;
 }
 
+Tensor Tensor::scale_tensor() const {
+  return scale != nullptr ? dense(const_cast<float*>(scale), DType::fp32, {1}) : Tensor{};
+}
+
 bool Tensor::same_shape(const Tensor& other) const {
   if (rank != other.rank) return false;
   for (int i = 0; i < rank; ++i) {

@@ -75,14 +75,13 @@ constexpr std::array numbers{
 
 constexpr std::string_view hopper =
     "peak: {bf16: 989.4e12, fp32: 66.9e12, fp64: 66.9e12}, gemm: {fp8: 1300e12, bf16: 727e12, fp32: 380e12, fp64: "
-    "55e12, "
-    "side: 65, depth: 22}, attention_forward: {bf16: 594e12, fp32: 20e12, fp64: 10e12, half: 820, full_head: 128}, "
-    "attention_backward: {bf16: 569e12, fp32: 20e12, fp64: 10e12, half: 1630, full_head: 128}, launch: 2e-6, "
+    "55e12, side: 65, depth: 22}, attention_forward: {bf16: 594e12, fp32: 20e12, fp64: 10e12, half: 820, full_head: "
+    "128}, attention_backward: {bf16: 569e12, fp32: 20e12, fp64: 10e12, half: 1630, full_head: 128}, launch: 2e-6, "
     "efficiency: {default: 0.8, rms_norm_forward: 0.62, rms_norm_backward: 0.57, layer_norm_forward: 0.63, "
     "layer_norm_backward: 0.59, quantize: 0.74, swiglu_forward: 0.82, swiglu_backward: 0.9, gelu_forward: 0.53, "
-    "gelu_backward: 0.62, "
-    "cross_entropy_stats: 0.48, cross_entropy_with_gradient: 0.75}, inside: {latency: 6e-6, bandwidth: 363e9}, across: "
-    "{latency: 12e-6, bandwidth: 48e9}, overlap: 0.45, copies: {latency: 5e-6, bandwidth: 350e9, overlap: 0.6}";
+    "gelu_backward: 0.62, cross_entropy_stats: 0.48, cross_entropy_with_gradient: 0.75}, inside: {latency: 6e-6, "
+    "bandwidth: 363e9}, across: {latency: 12e-6, bandwidth: 48e9}, overlap: 0.45, copies: {latency: 5e-6, bandwidth: "
+    "350e9, overlap: 0.6}";
 
 struct BuiltIn {
   std::string_view name, source;
@@ -110,20 +109,20 @@ constexpr std::array built_in{
         "bandwidth: 23e9}, overlap: 0.45, copies: {latency: 5e-6, bandwidth: 220e9, overlap: 0.6}"},
     BuiltIn{"b200", "data sheet, with 0.72 of it for matrix products and the shape of h200's constants; not measured",
             "memory: 192e9, reserved: 2.5e9, bandwidth: 8e12, ",
-            "peak: {bf16: 2250e12, fp32: 75e12, fp64: 37e12}, gemm: {fp8: 2900e12, bf16: 1620e12, fp32: 700e12, fp64: "
-            "30e12, side: "
-            "100, depth: 40}, attention_forward: {bf16: 1200e12, fp32: 25e12, fp64: 10e12, half: 1500, full_head: "
-            "128}, attention_backward: {bf16: 950e12, fp32: 25e12, fp64: 10e12, half: 2500, full_head: 128}, launch: "
-            "2e-6, efficiency: {default: 0.75}, inside: {latency: 6e-6, bandwidth: 700e9}, across: {latency: 12e-6, "
-            "bandwidth: 48e9}, overlap: 0.45, copies: {latency: 5e-6, bandwidth: 680e9, overlap: 0.6}"},
+            "peak: {bf16: 2250e12, fp32: 75e12, fp64: 37e12}, gemm: {fp8: 2900e12, bf16: 1620e12, fp32: 700e12, "
+            "fp64: 30e12, side: 100, depth: 40}, attention_forward: {bf16: 1200e12, fp32: 25e12, fp64: 10e12, half: "
+            "1500, full_head: 128}, attention_backward: {bf16: 950e12, fp32: 25e12, fp64: 10e12, half: 2500, "
+            "full_head: 128}, launch: 2e-6, efficiency: {default: 0.75}, inside: {latency: 6e-6, bandwidth: 700e9}, "
+            "across: {latency: 12e-6, bandwidth: 48e9}, overlap: 0.45, copies: {latency: 5e-6, bandwidth: 680e9, "
+            "overlap: 0.6}"},
     BuiltIn{"cpu",
             "one core of an AMD EPYC 7003 (perf/records), MPI over shared memory; llmtrain calibrate measures yours",
             "gpu: false, ranks_a_node: 64, memory: 0, reserved: 0, bandwidth: 12e9, ",
             "peak: {bf16: 78e9, fp32: 78e9, fp64: 39e9}, gemm: {fp8: 58e9, bf16: 58e9, fp32: 58e9, fp64: 20e9, side: "
-            "2, depth: "
-            "4}, attention_forward: {bf16: 14e9, fp32: 14e9, fp64: 5e9, half: 0, full_head: 0}, attention_backward: "
-            "{bf16: 17e9, fp32: 17e9, fp64: 5e9, half: 0, full_head: 0}, launch: 2e-6, efficiency: {default: 0.6}, "
-            "inside: {latency: 20e-6, bandwidth: 2e9}, across: {latency: 50e-6, bandwidth: 1e9}, overlap: 0"},
+            "2, depth: 4}, attention_forward: {bf16: 14e9, fp32: 14e9, fp64: 5e9, half: 0, full_head: 0}, "
+            "attention_backward: {bf16: 17e9, fp32: 17e9, fp64: 5e9, half: 0, full_head: 0}, launch: 2e-6, "
+            "efficiency: {default: 0.6}, inside: {latency: 20e-6, bandwidth: 2e9}, across: {latency: 50e-6, "
+            "bandwidth: 1e9}, overlap: 0"},
 };
 
 const Number* find_number(std::string_view path) {

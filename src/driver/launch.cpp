@@ -136,12 +136,13 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
              .protect = {},
              .identity = {},
              .locks = {}};
-  agree(world, [&] {
-    require(resolved.precision.linear == LinearProducts::compute || out.device->multiplies_fp8(),
-            ExitCode::configuration,
-            "precision.linear fp8 needs a GPU of compute capability 8.9 or newer, and {} is none: leave it out",
-            out.device->describe());
-  });
+  if (resolved.precision.linear == LinearProducts::fp8) {
+    agree(world, [&] {
+      require(out.device->multiplies_fp8(), ExitCode::configuration,
+              "precision.linear fp8 needs a GPU of compute capability 8.9 or newer, and {} is none: leave it out",
+              out.device->describe());
+    });
+  }
   const std::string caution = out.device->caution(data_dtype(out.deck.precision.compute));
   const std::string split = split_tensor_groups(out.place.topology);
   for (const std::string& warning : {caution, split}) {

@@ -119,7 +119,7 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
       actions(make_schedule(deck.schedule.kind, pipeline)),
       step_leases(step_leases_of(actions, pieces)),
       params(shape, passes_of(step_leases, pieces), plan),
-      fp8_weights(shape, deck.precision.linear == LinearProducts::fp8 && deck.precision.keep_fp8, plan),
+      fp8_weights(shape, deck.precision.keep_fp8, plan),
       grads(shape, step_leases.gradients, plan),
       optimizer(deck.optimizer, shape, plan),
       rope(deck.model, shape.types.masters, plan),

@@ -20,8 +20,7 @@ const char* remedy(Segment segment) {
   switch (segment) {
     case Segment::params:
       return "have parallel.zero at 3 with a low parallel.persistence, precision.keep_fp8 false, raise parallel.tensor "
-             "or "
-             "parallel.pipeline, or lower model.layers or model.hidden";
+             "or parallel.pipeline, or lower model.layers or model.hidden";
     case Segment::master:
     case Segment::moments: return "have parallel.zero at 1 or more, or use more ranks";
     case Segment::grads: return "have parallel.zero at 2 or 3, or raise parallel.tensor or parallel.pipeline";

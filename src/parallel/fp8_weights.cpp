@@ -28,11 +28,9 @@ Fp8Weights::Fp8Weights(const StoreShape& shape, bool keep, MemoryPlan& plan) : s
 void Fp8Weights::bind(const Arena& arena, const ParamStore& params) {
   params_ = &params;
   for (const Slots& slots : slots_) {
-    Copies copies{Factor(shape_.shaped(slots.storage, params.whole(slots.storage))), arena[slots.scale]};
-    copies.factor.fp8 = arena[slots.fp8];
-    copies.factor.fp8_transposed = arena[slots.fp8_transposed];
-    copies.factor.fp8.scale = copies.factor.fp8_transposed.scale = copies.scale.ptr<float>();
-    copies_.emplace(copies.factor.matrix.data, copies);
+    const Tensor weight = shape_.shaped(slots.storage, params.whole(slots.storage));
+    copies_.emplace(weight.data,
+                    Copies{Factor(weight, arena[slots.fp8], arena[slots.fp8_transposed], arena[slots.scale])});
   }
 }
 
@@ -41,8 +39,7 @@ const Factor* Fp8Weights::of(Context& ctx, Tensor weight) {
   if (found == copies_.end()) return nullptr;
   Copies& copies = found->second;
   if (copies.update != params_->updates()) {
-    const Factor& f = copies.factor;
-    ctx.kernels.quantize(ctx.stream, f.fp8, f.fp8_transposed, copies.scale, weight);
+    copies.factor.quantize(ctx);
     copies.update = params_->updates();
   }
   return &copies.factor;

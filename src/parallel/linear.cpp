@@ -8,15 +8,18 @@
 
 namespace llmtrain {
 
+void Factor::quantize(Context& ctx) const {
+  ctx.kernels.quantize(ctx.stream, fp8, fp8_transposed, fp8.scale_tensor(), matrix);
+}
+
 Factor factor_of(Context& ctx, ScratchStack::Frame& frame, Tensor matrix, DType dtype, SumsOf sums) {
-  Factor factor(matrix);
-  if (!ctx.fp8) return factor;
+  if (ctx.fp8 == nullptr) return matrix;
   const std::int64_t rows = matrix.rows(), cols = matrix.cols();
   const Tensor scale = frame.take(DType::fp32, {1});
-  if (sums != SumsOf::columns) factor.fp8 = frame.take(dtype, {rows, cols});
-  if (sums != SumsOf::rows) factor.fp8_transposed = frame.take(dtype, {cols, rows});
-  ctx.kernels.quantize(ctx.stream, factor.fp8, factor.fp8_transposed, scale, matrix);
-  factor.fp8.scale = factor.fp8_transposed.scale = scale.ptr<float>();
+  const Tensor copy = sums != SumsOf::columns ? frame.take(dtype, {rows, cols}) : Tensor{};
+  const Tensor transposed = sums != SumsOf::rows ? frame.take(dtype, {cols, rows}) : Tensor{};
+  const Factor factor(matrix, copy, transposed, scale);
+  factor.quantize(ctx);
   return factor;
 }
 
@@ -26,7 +29,7 @@ namespace {
 constexpr DType of_values = DType::fp8_e4m3, of_gradients = DType::fp8_e5m2;
 
 Factor weight_factor(Context& ctx, ScratchStack::Frame& frame, Tensor weight, SumsOf sums) {
-  const Factor* const kept = ctx.fp8_weights != nullptr ? ctx.fp8_weights->of(ctx, weight) : nullptr;
+  const Factor* const kept = ctx.fp8 != nullptr ? ctx.fp8->of(ctx, weight) : nullptr;
   return kept != nullptr ? *kept : factor_of(ctx, frame, weight, of_values, sums);
 }
 

@@ -126,10 +126,6 @@ double seconds_of(const Samples& samples, const MpiComm& world) {
   return world.all_reduce(sum, MpiOp::sum) / world.size();
 }
 
-double& rate_for(Rates& rates, DType dtype) {
-  return dtype == DType::bf16 ? rates.bf16 : dtype == DType::fp64 ? rates.fp64 : rates.fp32;
-}
-
 void fit_products(const Samples& samples, Hardware& hardware) {
   std::vector<FitRow> rows;
   for (const auto& s : samples) {
@@ -137,7 +133,7 @@ void fit_products(const Samples& samples, Hardware& hardware) {
     rows.push_back({{s.flops, s.flops * (1 / s.m + 1 / s.n), s.flops / s.k}, s.seconds - hardware.launch});
   }
   const std::vector<double> c = fit_relative(rows);
-  rate_for(hardware.gemm.rate, DType::fp32) = 1 / c[0];
+  hardware.gemm.rate.fp32 = 1 / c[0];
   hardware.gemm.rate.fp8 = 1 / c[0];  // widened to fp32
   hardware.gemm.side = c[1] / c[0];
   hardware.gemm.depth = c[2] / c[0];
@@ -218,7 +214,7 @@ Calibration calibrate(const MpiComm& world, Device& device, const std::string& n
   h.efficiency.clear();
   h.bandwidth = 0;
   for (const DType dtype : {DType::bf16, DType::fp32, DType::fp64})
-    rate_for(h.peak, dtype) = device.peak_flops(dtype, nullptr);
+    h.peak.of(dtype) = device.peak_flops(dtype, nullptr);
   // A machine is now faster, now slower: all models take turns, so that each meets its best moments.
   constexpr int steps_a_turn = 2;
   std::array<Samples, calibration_models.size()> made_from;

@@ -14,10 +14,7 @@ namespace llmtrain {
 namespace {
 
 double rate_of(const Hardware& hardware, const Rates& rates, DType dtype) {
-  const double rate = is_fp8(dtype)          ? rates.fp8
-                      : dtype == DType::bf16 ? rates.bf16
-                      : dtype == DType::fp64 ? rates.fp64
-                                             : rates.fp32;
+  const double rate = rates.of(dtype);
   require(
       rate > 0, ExitCode::configuration,
       "{} has no rate for products in {}: choose another precision or hardware, or give the rate in --hardware FILE",

@@ -210,9 +210,7 @@ const RankClass& LayoutPlan::largest() const {
 }
 
 double LayoutPlan::mfu(double flops) const {
-  const Rates& peak = hardware.peak;
-  const Compute compute = deck.precision.compute;
-  const double rate = compute == Compute::bf16 ? peak.bf16 : compute == Compute::fp64 ? peak.fp64 : peak.fp32;
+  const double rate = hardware.peak.of(data_dtype(deck.precision.compute));
   return rate > 0 && times.seconds > 0 ? flops / (times.seconds * ranks * rate) : 0;
 }
 

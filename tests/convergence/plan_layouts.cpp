@@ -4,6 +4,7 @@
 #include "llmtrain/plan/report.hpp"
 #include "llmtrain/plan/search.hpp"
 #include "support/layout_traces.hpp"
+#include "support/small_deck.hpp"
 
 using namespace llmtrain;
 
@@ -32,16 +33,7 @@ TEST_CASE("predicted bytes are the allocated ones on every rank of every kind of
 }
 
 TEST_CASE("with linear layers in fp8 too, with and without copies that are kept, and in their rate") {
-  Deck deck = matrix_models().front().deck;
-  deck.precision = {};
-  deck.precision.linear = LinearProducts::fp8;
-  ModelConfig& m = deck.model;
-  m.hidden = 64;
-  m.heads = 4;
-  m.kv_heads = 2;
-  m.head_dim = 16;
-  m.ffn = 96;
-  m.seq_len = 16;
+  Deck deck = small_fp8_deck(3, 2, false);
   deck.schedule.micro_batch = 2;
   deck.schedule.global_batch = 8;
   for (const auto& [tensor, pipeline, zero] : {std::tuple(1, 1, 1), {2, 1, 1}, {1, 2, 0}, {1, 1, 3}, {2, 2, 2}}) {

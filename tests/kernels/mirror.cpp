@@ -82,10 +82,7 @@ void MirrorKernels::mirrored(std::span<Tensor* const> tensors, Run&& run) {
 }
 
 void MirrorKernels::do_gemm(Stream, GemmForm form, Tensor d, Tensor a, Tensor b, Write write, Tensor bias) {
-  const auto scale_of = [](const Tensor& t) {
-    return t.scale == nullptr ? Tensor{} : Tensor::dense(const_cast<float*>(t.scale), DType::fp32, {1});
-  };
-  Tensor scale_a = scale_of(a), scale_b = scale_of(b);
+  Tensor scale_a = a.scale_tensor(), scale_b = b.scale_tensor();
   mirrored({&d, &a, &b, &bias, &scale_a, &scale_b}, [&](Kernels& on) {
     if (scale_a) a.scale = scale_a.ptr<float>();
     if (scale_b) b.scale = scale_b.ptr<float>();

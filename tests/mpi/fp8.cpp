@@ -11,14 +11,9 @@ namespace {
 constexpr int steps = 3;
 
 Deck fp8_deck(bool gpt) {
-  Deck deck = small_deck(steps, 2, gpt);
-  deck.precision.linear = LinearProducts::fp8;
-  ModelConfig& m = deck.model;
-  m.hidden = 64;
-  m.head_dim = 16;
-  m.ffn = 96;
-  m.seq_len = 16;
+  Deck deck = small_fp8_deck(steps, 2, gpt);
   if (gpt) {
+    ModelConfig& m = deck.model;
     m.family = Family::gpt;
     m.kv_heads = m.heads;
     m.activation = Activation::gelu_tanh;

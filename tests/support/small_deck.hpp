@@ -29,4 +29,16 @@ inline Deck small_deck(std::int64_t steps, std::int64_t layers, bool tied) {
   return deck;
 }
 
+/// The same with linear layers in fp8, of extents that these take on two tensor ranks too.
+inline Deck small_fp8_deck(std::int64_t steps, std::int64_t layers, bool tied) {
+  Deck deck = small_deck(steps, layers, tied);
+  deck.precision.linear = LinearProducts::fp8;
+  ModelConfig& m = deck.model;
+  m.hidden = 64;
+  m.head_dim = 16;
+  m.ffn = 96;
+  m.seq_len = 16;
+  return deck;
+}
+
 }  // namespace llmtrain

@@ -49,6 +49,9 @@ struct Tensor {
   Tensor flat(std::int64_t begin, std::int64_t count) const;
   Tensor flat() const { return flat(0, numel()); }
 
+  /// The scale of fp8 data, fp32 [1]; no tensor where there is none.
+  Tensor scale_tensor() const;
+
   bool same_shape(const Tensor& other) const;
   std::string describe() const;  ///< e.g. "fp32 [128, 8, 64] ld 1024"
 

@@ -10,11 +10,18 @@
 #include <utility>
 #include <vector>
 
+#include "llmtrain/base/dtype.hpp"
+
 namespace llmtrain {
 
 /// By precision of the operands; fp8 of matrix products alone.
 struct Rates {
   double fp8 = 0, bf16 = 0, fp32 = 0, fp64 = 0;
+
+  double& of(DType dtype) {
+    return is_fp8(dtype) ? fp8 : dtype == DType::bf16 ? bf16 : dtype == DType::fp64 ? fp64 : fp32;
+  }
+  double of(DType dtype) const { return Rates(*this).of(dtype); }
 };
 
 /// A matrix product of m x n x k takes 2 m n k / (rate / (1 + side / m + side / n + depth / k)).

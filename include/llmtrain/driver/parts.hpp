@@ -48,7 +48,8 @@ class Parts {
   /// between calls: a library's workspace has counters in it.
   Tensor largest_free() const;
   Context context() {
-    return {kernels, stream, *scratch, tensor_group(), deck.precision.linear == LinearProducts::fp8, &fp8_weights};
+    return {kernels, stream, *scratch, tensor_group(),
+            deck.precision.linear == LinearProducts::fp8 ? &fp8_weights : nullptr};
   }
   /// Memory of the micro-batch that a forward or backward works on.
   Batch& batch(const Action& work) {

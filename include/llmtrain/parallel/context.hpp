@@ -27,8 +27,7 @@ struct Context {
   Stream stream;
   ScratchStack& scratch;
   TensorGroup tensor{};
-  bool fp8 = false;                   ///< linear layers multiply in fp8
-  Fp8Weights* fp8_weights = nullptr;  ///< where their copies of weights are kept
+  Fp8Weights* fp8 = nullptr;  ///< where linear layers multiply in fp8: the copies of weights that are kept
 };
 
 /// A gradient accumulator as a layer sees it. The store decides whether the layer's result is the step's first.

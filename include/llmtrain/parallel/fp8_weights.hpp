@@ -21,7 +21,7 @@ class Fp8Weights {
   /// Views into `arena`; `params` must outlive this.
   void bind(const Arena& arena, const ParamStore& params);
 
-  /// A weight that was acquired, with copies by rows and turned over; null where none are kept.
+  /// A weight that was acquired, with both copies; null where none are kept.
   const Factor* of(Context& ctx, Tensor weight);
 
  private:
@@ -31,7 +31,6 @@ class Fp8Weights {
   };
   struct Copies {
     Factor factor;
-    Tensor scale;
     std::int64_t update = -1;  ///< of the weight that they were made from
   };
 

@@ -35,6 +35,13 @@ struct FusedGelu {
 /// tokens where products take them one rank after the other.
 struct Factor {
   Factor(Tensor itself) : matrix(itself) {}
+  /// With memory for copies; one of them may be absent.
+  Factor(Tensor itself, Tensor copy, Tensor copy_transposed, Tensor scale)
+      : matrix(itself), fp8(copy), fp8_transposed(copy_transposed) {
+    fp8.scale = fp8_transposed.scale = scale.ptr<float>();
+  }
+  /// Makes the copies.
+  void quantize(Context& ctx) const;
 
   Tensor matrix;            // [rows, cols]
   Tensor fp8{};             // [rows, cols]

@@ -66,8 +66,7 @@ Block precision_block() {
                .also = {"fp8", "fp8_format", "fp8_recipe"}}),
           row("keep_fp8", &P::keep_fp8,
               {.meaning = "Keep the fp8 copies of weights that are whole on a rank (not ZeRO-3's chunks) from one "
-                          "update to the "
-                          "next, 2 bytes an element, instead of making them for every micro-batch.",
+                          "update to the next, 2 bytes an element, instead of making them for every micro-batch.",
                .also = {"fp8_weight_cache", "keep_fp8_transpose_cache"}}),
           row("gradients", &P::gradients,
               {.meaning = "Gradient accumulation over micro-batches; bf16 only with compute bf16.",
