@@ -3,10 +3,12 @@
 #include "llmtrain/backend/device.hpp"
 
 #include "llmtrain/backend/observer.hpp"
+#include "llmtrain/base/beacon.hpp"
 
 namespace llmtrain {
 
 Event Device::record(Stream stream) {
+  Beacon::beat();
   const Event event = do_record(stream);
   if (observer_ != nullptr) observer_->on_record(stream, event);
   return event;

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <vector>
 
+#include "llmtrain/base/beacon.hpp"
 #include "llmtrain/base/error.hpp"
 
 namespace llmtrain {
@@ -104,6 +105,7 @@ int write_all_at(int fd, std::int64_t offset, std::span<const std::byte> bytes) 
   while (!bytes.empty()) {
     const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), offset);
     if (written > 0) {
+      Beacon::beat();
       offset += written;
       bytes = bytes.subspan(static_cast<std::size_t>(written));
     } else if (written == 0) {
@@ -121,6 +123,7 @@ ReadResult read_full(int fd, std::span<std::byte> out) {
 
 ReadResult read_full_at(int fd, std::int64_t offset, std::span<std::byte> out) {
   return read_until(out.size(), [&](std::size_t done) {
+    Beacon::beat();
     return ::pread(fd, out.data() + done, out.size() - done, offset + static_cast<off_t>(done));
   });
 }

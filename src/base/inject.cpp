@@ -10,7 +10,9 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
+#include <utility>
 
 #include "llmtrain/base/error.hpp"
 
@@ -35,9 +37,13 @@ constexpr std::array points{
     FaultPoint{"save.prune", "rank 0 marks a checkpoint beyond checkpoint.keep as unfinished"},
     FaultPoint{"save.remove", "rank 0 removes the files of such a checkpoint"},
     FaultPoint{"save.end", "a save is over on rank 0"},
+    FaultPoint{"watch", "the watchdog of a rank looks into the run's folder"},
 };
 
-enum class Kind { fail, kill, stop };
+enum class Kind { fail, kill, stop, hang };
+
+constexpr std::pair<std::string_view, Kind> kinds[] = {
+    {"sigkill", Kind::kill}, {"sigstop", Kind::stop}, {"hang", Kind::hang}, {"fail", Kind::fail}};
 
 struct Fault {
   std::string point;  ///< empty: none
@@ -70,9 +76,10 @@ void read_part(Fault& fault, std::string_view part) {
     fault.point = value.substr(0, colon);
     if (colon < value.size()) fault.pass = std::max<std::int64_t>(number(value.substr(colon + 1), part), 1);
   } else if (key == "kind") {
-    require(value == "sigkill" || value == "sigstop" || value == "fail", ExitCode::usage,
-            "{}: unknown kind '{}'; use sigkill, sigstop or fail", variable, value);
-    fault.kind = value == "fail" ? Kind::fail : value == "sigkill" ? Kind::kill : Kind::stop;
+    const auto kind = std::ranges::find(kinds, value, &std::pair<std::string_view, Kind>::first);
+    require(kind != std::end(kinds), ExitCode::usage, "{}: unknown kind '{}'; use sigkill, sigstop, hang or fail",
+            variable, value);
+    fault.kind = kind->second;
   } else if (key == "rank") {
     fault.rank = number(value, part);
   } else if (key == "step") {
@@ -114,6 +121,7 @@ bool fault_at(std::string_view name) {
   const std::int64_t pass = ++passes;
   if (pass < armed.pass || pass - armed.pass >= armed.times) return false;
   if (armed.kind == Kind::fail) return true;
+  while (armed.kind == Kind::hang) ::pause();
   ::kill(::getpid(), armed.kind == Kind::kill ? SIGKILL : SIGSTOP);
   return false;
 }
@@ -126,7 +134,9 @@ std::string faults_help() {
   std::string out = fmt::format(
       "{}=phase=NAME[:K][,kind=KIND][,rank=R][,step=S][,times=N] in the environment makes a training run fail on\n"
       "purpose, once, when it passes the phase for the K-th time (1 unless given).\n"
-      "  kind   sigkill (unless given), sigstop, or fail: the work of this phase fails as on a broken disk\n"
+      "  kind   sigkill (unless given), sigstop, hang: the thread that passes goes no further, or fail: the work of "
+      "this\n"
+      "         phase fails as on a broken disk\n"
       "  rank   only there; else on every rank that passes\n"
       "  step   only passes of this step, or of its save, count\n"
       "  times  how many passes from the K-th on fail; 0: all\n"

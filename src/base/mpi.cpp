@@ -7,9 +7,11 @@
 #include <cstdlib>
 
 #include "llmtrain/base/backoff.hpp"
+#include "llmtrain/base/beacon.hpp"
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/base/host.hpp"
 #include "llmtrain/base/mpi_native.hpp"
+#include "llmtrain/base/start_limit.hpp"
 
 namespace llmtrain {
 
@@ -67,6 +69,7 @@ bool ranks_share_cores() {
 }  // namespace
 
 void wait_for(MPI_Request& request) {
+  const Beacon::Wait wait("other ranks");
   Backoff backoff;
   for (int done = 0;;) {
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
@@ -77,7 +80,10 @@ void wait_for(MPI_Request& request) {
 
 MpiSession::MpiSession(int& argc, char**& argv) {
   int provided = 0;
-  check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  {
+    const StartLimit limit;
+    check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  }
   require(provided >= MPI_THREAD_FUNNELED, ExitCode::configuration,
           "this MPI library does not offer MPI_THREAD_FUNNELED; build Open MPI with thread support");
   const std::string other = launched_by_another();

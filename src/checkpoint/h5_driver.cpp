@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 
+#include "llmtrain/base/beacon.hpp"
 #include "llmtrain/base/inject.hpp"
 
 #if H5_VERSION_GE(1, 13, 0)
@@ -96,6 +97,7 @@ herr_t read_bytes(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t size,
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) note(file);
     if (got <= 0) break;
+    Beacon::beat();
     to += got;
     address += static_cast<haddr_t>(got);
     size -= static_cast<std::size_t>(got);
@@ -120,6 +122,7 @@ herr_t write_bytes(H5FD_t* base, H5FD_mem_t type, hid_t, haddr_t address, size_t
       note(file);
       break;
     }
+    Beacon::beat();
     from += written;
     address += static_cast<haddr_t>(written);
     size -= static_cast<std::size_t>(written);

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "files.hpp"
+#include "llmtrain/base/beacon.hpp"
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/base/inject.hpp"
 #include "llmtrain/checkpoint/folders.hpp"
@@ -270,7 +271,10 @@ bool Save::is_written() const { return impl_->phase != Impl::Phase::write; }
 
 bool Save::advance() {
   Impl& save = *impl_;
-  team::agree(save.comm, [&] { save.work.get(); });
+  team::agree(save.comm, [&] {
+    const Beacon::Wait wait(save.options.in_background ? "its save in the background" : "");
+    save.work.get();
+  });
   if (save.phase == Impl::Phase::commit) {
     save.phase = Impl::Phase::committed;
     return true;

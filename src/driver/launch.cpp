@@ -5,6 +5,7 @@
 #include <map>
 
 #include "llmtrain/base/agree.hpp"
+#include "llmtrain/base/beacon.hpp"
 #include "llmtrain/config/read.hpp"
 #include "llmtrain/driver/resolve.hpp"
 #include "llmtrain/driver/resume.hpp"
@@ -112,6 +113,7 @@ std::int32_t Launch::masked_token() const {
 }
 
 Launch launch(const std::string& deck_path, std::span<const std::string> overrides, const MpiComm& world, Start start) {
+  const Beacon::Range range("launch");
   const std::string text = share_deck_text(deck_path, overrides, world);
   Deck written;
   std::unique_ptr<Tokenizer> tokenizer;
@@ -125,13 +127,16 @@ Launch launch(const std::string& deck_path, std::span<const std::string> overrid
         written.data.tokenizer.file);
   });
   const Deck resolved = resolve(written, tokenizer->vocab(), device_kind(written.run.device, world));
+  const RunConfig& run = resolved.run;
+  auto watchdog = start == Start::fresh ? nullptr : std::make_unique<Watchdog>(world, run.dir, run.hang_timeout);
   const MpiComm node = world.split_by_node();
   Launch out{.deck = resolved,
+             .watchdog = std::move(watchdog),
              .tokenizer = std::move(tokenizer),
              .resumed = {},
              .data = {},
              .place = {Topology(written, world.size(), node_numbers(world, node)), world.rank(), world},
-             .device = make_device(resolved.run, world, node),
+             .device = make_device(run, world, node),
              .warnings = {},
              .protect = {},
              .identity = {},

@@ -13,27 +13,17 @@ namespace llmtrain {
 namespace {
 
 /// Keys, or whole blocks, that describe how a run is executed and not what it computes.
-constexpr std::array<std::string_view, 22> may_differ = {"parallel",
-                                                         "output",
-                                                         "checkpoint",
-                                                         "schedule.kind",
-                                                         "schedule.chunks",
-                                                         "schedule.micro_batch",
-                                                         "schedule.recompute",
-                                                         "schedule.recompute_modules",
-                                                         "run.name",
-                                                         "run.steps",
-                                                         "run.stop_after",
-                                                         "run.max_walltime",
-                                                         "run.device",
-                                                         "run.threads",
-                                                         "run.dir",
-                                                         "run.share_gpu",
-                                                         "run.deterministic",
-                                                         "run.overwrite",
-                                                         "model.vocab_multiple",
-                                                         "precision.keep_fp8",
-                                                         "optimizer.lr",
+constexpr std::array<std::string_view, 23> may_differ = {"parallel",           "output",
+                                                         "checkpoint",         "schedule.kind",
+                                                         "schedule.chunks",    "schedule.micro_batch",
+                                                         "schedule.recompute", "schedule.recompute_modules",
+                                                         "run.name",           "run.steps",
+                                                         "run.stop_after",     "run.max_walltime",
+                                                         "run.hang_timeout",   "run.device",
+                                                         "run.threads",        "run.dir",
+                                                         "run.share_gpu",      "run.deterministic",
+                                                         "run.overwrite",      "model.vocab_multiple",
+                                                         "precision.keep_fp8", "optimizer.lr",
                                                          "optimizer.min_lr"};
 constexpr std::array<std::string_view, 3> data_may_differ = {"data.eval_every", "data.eval_batches", "data.valid"};
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "llmtrain/base/agree.hpp"
+#include "llmtrain/base/beacon.hpp"
 #include "llmtrain/base/clock.hpp"
 #include "llmtrain/base/inject.hpp"
 #include "llmtrain/base/process_clock.hpp"
@@ -68,17 +69,31 @@ std::string where_not_finite(const MpiComm& world, const std::vector<std::string
                      names.front(), names.back(), ranks.size(), rank, ranks.front());
 }
 
-/// Seconds of start-up by part: "4.2 s: launch 2.1, plan 0.3, ...".
+/// The parts of start-up, one after the other, and their seconds: "4.2 s: launch 2.1, plan 0.3, ...". Made when the first
+/// part, the launch, is over.
 class StartTimes {
  public:
-  void passed(const char* part) {
-    const double now = process_seconds();
-    parts_ += fmt::format("{}{} {:.1f}", parts_.empty() ? "" : ", ", part, now - last_);
-    last_ = now;
+  void next(const char* part) {
+    end_part();
+    part_ = part;
+    range_.emplace(part);
   }
-  std::string text() const { return fmt::format("{:.1f} s: {}", last_, parts_); }
+  /// Ends the last part.
+  std::string text() {
+    end_part();
+    return fmt::format("{:.1f} s: {}", last_, parts_);
+  }
 
  private:
+  void end_part() {
+    range_.reset();
+    const double now = process_seconds();
+    parts_ += fmt::format("{}{} {:.1f}", parts_.empty() ? "" : ", ", part_, now - last_);
+    last_ = now;
+  }
+
+  const char* part_ = "launch";
+  std::optional<Beacon::Range> range_;
   std::string parts_;
   double last_ = 0;
 };
@@ -145,6 +160,7 @@ class Run {
     while (step_ < last_ && !stop) {
       control_.post({is_out_of_time(), saving_.is_working(), is_displaced()});
       set_fault_step(++step_);
+      Beacon::set_step(step_);
       fault_point("step");
       StepRecord record = one_step();
       const Agreement agreed = control_.read();
@@ -295,7 +311,7 @@ class Run {
 
 int run_training(Launch& launch, Logger& log) {
   StartTimes times;
-  times.passed("launch");
+  times.next("plan");
   // Plan, with nothing allocated, and say what will happen.
   const Measured measured = measure(launch.deck, launch.place.topology, launch.place.rank, launch.device->kind());
   const RunFolder folder = prepare_run_folder(launch, checkpoint_bytes(launch));
@@ -303,16 +319,15 @@ int run_training(Launch& launch, Logger& log) {
   log.info("{}", summary(launch, measured));
   for (const std::string& warning : launch.warnings) log.warning("{}", warning);
 
-  times.passed("plan");
+  times.next("memory and groups");
   Run run(launch, log, measured.scratch_bytes);
-  times.passed("memory and groups");
   const auto body = [&] {
+    times.next("products");
     run.choose_products(measured.trace, folder);
-    times.passed("products");
+    times.next("state");
     run.initial_state();
     if (launch.resumed) enter_run_folder(folder, launch, log);
     run.open_metrics(folder);
-    times.passed("state");
     log.info("  start    {}", times.text());
     const int code = run.loop();
     run.closing();

@@ -34,12 +34,22 @@ bool is_same_run(const RunFolder& folder, const Deck& deck) {
 
 /// Removes what an earlier run wrote; files of other names stay.
 void empty(const RunFolder& folder, const Deck& deck) {
-  for (const std::string& file : {folder.deck(), folder.metrics(), folder.log(), folder.products()}) fs::remove(file);
+  for (const std::string& file : {folder.deck(), folder.metrics(), folder.log(), folder.products(), folder.hang()}) {
+    fs::remove(file);
+  }
   const fs::path checkpoints = deck.checkpoint.dir;
   if (!fs::exists(checkpoints)) return;
   for (const fs::directory_entry& entry : fs::directory_iterator(checkpoints)) {
     const std::string name = entry.path().filename().string();
     if (name.starts_with("step-") || name == "latest" || name == "damaged") fs::remove_all(entry.path());
+  }
+}
+
+/// What a start that hung may have left.
+void remove_standings(const RunFolder& folder) {
+  const std::string name = fs::path(folder.standings("")).filename().string();
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder.dir)) {
+    if (entry.path().filename().string().starts_with(name)) fs::remove_all(entry.path());
   }
 }
 
@@ -94,6 +104,7 @@ RunFolder prepare_run_folder(Launch& launch, std::int64_t bytes) {
 
 void enter_run_folder(const RunFolder& folder, const Launch& launch, Logger& log) {
   agree_on_root(launch.place.world, [&] {
+    remove_standings(folder);
     atomic_write(folder.deck(), to_yaml(launch.deck));
     log.attach_file(folder.log(), launch.resumed.has_value());
   });

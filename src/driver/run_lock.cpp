@@ -31,29 +31,6 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* lock_name = "lock";
 constexpr std::int64_t max_lock = 4096;  // bytes
 
-/// The first line of a file of the system; "" where there is none.
-std::string line_of(const std::string& path) {
-  try {
-    const std::string text = read_file(path);
-    return text.substr(0, text.find('\n'));
-  } catch (const Error&) {
-    return "";
-  }
-}
-
-/// State letter and start time of a process; empty if it is gone, or where there is no /proc.
-std::pair<std::string, std::string> state_and_start(const std::string& process) {
-  const std::string line = line_of("/proc/" + process + "/stat");
-  const auto name_end = line.rfind(')');  // the name may hold anything
-  if (name_end == std::string::npos) return {};
-  std::istringstream fields(line.substr(name_end + 1));
-  std::string state, field;
-  fields >> state;
-  constexpr int start_after_state = 19;
-  for (int i = 0; i < start_after_state; ++i) fields >> field;
-  return {state, field};
-}
-
 std::string job_of_scheduler() {
   for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID"}) {
     if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
@@ -104,7 +81,7 @@ bool is_gone(const LockHolder& holder) {
   const auto number = std::atoll(holder.process.c_str());
   if (number <= 0) return false;
   if (::kill(static_cast<pid_t>(number), 0) != 0 && errno == ESRCH) return true;
-  const auto [state, start] = state_and_start(holder.process);
+  const auto [state, start] = process_state(number);
   return state == "Z" || state == "X" || (!start.empty() && start != holder.start);
 }
 
@@ -120,10 +97,10 @@ LockHolder LockHolder::self() {
   std::error_code ignored;
   LockHolder holder;
   holder.host = host_name();
-  holder.boot = line_of("/proc/sys/kernel/random/boot_id");
+  holder.boot = system_line("/proc/sys/kernel/random/boot_id");
   holder.space = fs::read_symlink("/proc/self/ns/pid", ignored).string();
   holder.process = std::to_string(::getpid());
-  holder.start = state_and_start(holder.process).second;
+  holder.start = process_state(::getpid()).start;
   holder.job = job_of_scheduler();
   std::random_device device;
   holder.token = fmt::format("{:08x}{:08x}", device(), device());

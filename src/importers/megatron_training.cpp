@@ -122,6 +122,14 @@ void translate_rate(const Translation& t) {
   }
 }
 
+/// How long ranks wait for each other in vain; what is asked for after the start holds for longer.
+void translate_patience(const Translation& t) {
+  for (const auto& [name, seconds] : {std::pair<std::string_view, std::int64_t>{"distributed-timeout-minutes", 60},
+                                      {"distributed-timeout-seconds-after-init", 1}}) {
+    if (t.args.given(name)) t.draft.set("run.hang_timeout", t.args.integer(name, 0) * seconds, t.args.shown(name));
+  }
+}
+
 }  // namespace
 
 void translate_batches(Translation& t) {
@@ -159,6 +167,7 @@ void translate_batches(Translation& t) {
     t.lacks(args.shown("exit-duration-in-mins"),
             "leaving without a checkpoint (--save absent): run.max_walltime saves");
   }
+  translate_patience(t);
 }
 
 void translate_schedule(const Translation& t) { translate_recompute(t); }

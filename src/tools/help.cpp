@@ -46,7 +46,7 @@ std::string_view meaning(ExitCode code) {
     case ExitCode::permission: return "not allowed";
     case ExitCode::configuration: return "the deck asks for something impossible";
     case ExitCode::diverged: return "more non-finite steps in a row than optimizer.max_skipped";
-    case ExitCode::hang: return "a peer failed or stopped answering";
+    case ExitCode::hang: return "no rank got on for run.hang_timeout, or a peer failed";
     case ExitCode::out_of_memory: return "memory that is needed cannot be had";
     case ExitCode::checkpoint_damaged: return "a checkpoint's bytes are not what its manifest says";
     case ExitCode::checkpoint_incompatible: return "a checkpoint belongs to another model, data or optimizer";

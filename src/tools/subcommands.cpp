@@ -3,9 +3,9 @@
 #include "llmtrain/tools/tool.hpp"
 
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 
+#include "llmtrain/base/host.hpp"
 #include "llmtrain/config/suggest.hpp"
 
 namespace llmtrain {
@@ -42,14 +42,6 @@ constexpr std::array rows{
 
 constexpr Tool train{"", "DECK [block.key=value ...]", "Train as DECK says.", true, tool_train};
 constexpr Tool version{"--version", "", "Print what this build was made from.", false, tool_version};
-
-/// This process's rank as its launcher says; null without one.
-const char* launcher_rank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
-    if (const char* rank = std::getenv(name)) return rank;
-  }
-  return nullptr;
-}
 
 bool exists(const std::string& path) {
   std::error_code ignored;

@@ -42,9 +42,10 @@ def same_model(name, other, step):
 
 
 def phases():
-    """The names in `llmtrain help inject`, which a run passes in this order."""
+    """The names in `llmtrain help inject`, which a run passes in this order; a short one not the watchdog's."""
     text = subprocess.run([PROGRAM, "help", "inject"], stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
-    return [line.split()[0] for line in text.split("Phases, each just before\n")[1].splitlines()]
+    names = [line.split()[0] for line in text.split("Phases, each just before\n")[1].splitlines()]
+    return [name for name in names if name != "watch"]
 
 
 def killed_at_every_phase():

@@ -144,6 +144,13 @@ TEST_CASE("steps may be given in samples") {
   CHECK_THROWS_AS(import_megatron({"--micro-batch-size", "1"}, "test", {}), Error);  // a global batch needs ranks
 }
 
+TEST_CASE("patience with ranks that hang: what holds after the start wins") {
+  CHECK(value(draft_of({}), "run.hang_timeout") == "absent");
+  CHECK(value(draft_of({"--distributed-timeout-minutes", "20"}), "run.hang_timeout") == "1200");
+  CHECK(value(draft_of({"--distributed-timeout-minutes", "20", "--distributed-timeout-seconds-after-init", "300"}),
+              "run.hang_timeout") == "300");
+}
+
 TEST_CASE("stages, chunks and shards") {
   const auto layers = [](std::vector<std::string> more) {
     more.insert(more.end(), {"--pipeline-model-parallel-size", "4"});

@@ -26,7 +26,7 @@ enum class ExitCode : int {
   permission = 77,               ///< not allowed
   configuration = 78,            ///< the deck asks for something impossible
   diverged = 80,                 ///< non-finite steps beyond optimizer.max_skipped
-  hang = 81,                     ///< a peer failed or stopped answering
+  hang = 81,                     ///< no rank got on for run.hang_timeout, or a peer failed
   out_of_memory = 82,            ///< memory that is needed cannot be had
   checkpoint_damaged = 83,       ///< a checkpoint's bytes are not what its manifest says
   checkpoint_incompatible = 84,  ///< a checkpoint belongs to another model, data or optimizer
@@ -44,6 +44,10 @@ class Error : public std::runtime_error {
 
 /// The text that is printed for an error: deck errors start with their place, others with "llmtrain: error: ".
 std::string error_text(const Error& error);
+
+/// Prints an error and ends the process with its code at once: past destructors and exit handlers, for they might wait for
+/// what hangs. From any thread.
+[[noreturn]] void end_process(const Error& error);
 
 /// Calls `body`; whatever it throws comes out as an Error.
 template <class Body>

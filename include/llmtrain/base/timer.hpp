@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "llmtrain/base/beacon.hpp"
 #include "llmtrain/base/clock.hpp"
 
 namespace llmtrain {
@@ -59,7 +60,8 @@ class Timers {
 /// Times from its construction to its destruction: `TimerRange range(timers, "forward");`
 class [[nodiscard]] TimerRange {
  public:
-  TimerRange(Timers& timers, std::string_view name) : timers_(timers), index_(timers.open(name)) {}
+  TimerRange(Timers& timers, std::string_view name)
+      : timers_(timers), index_(timers.open(name)), beacon_(std::string(name)) {}
   ~TimerRange() { timers_.close(index_, watch_.seconds()); }
   TimerRange(const TimerRange&) = delete;
   TimerRange& operator=(const TimerRange&) = delete;
@@ -67,6 +69,7 @@ class [[nodiscard]] TimerRange {
  private:
   Timers& timers_;
   int index_;
+  Beacon::Range beacon_;
   Stopwatch watch_;
 };
 

@@ -29,7 +29,8 @@ struct RunConfig {
   std::int64_t seed = 1234;
   std::int64_t steps = 200;
   std::int64_t stop_after = 0;
-  double max_walltime = 0;  ///< seconds
+  double max_walltime = 0;    ///< seconds
+  double hang_timeout = 600;  ///< seconds
   DeviceChoice device = DeviceChoice::automatic;
   int threads = 0;
   std::string dir = "runs/demo";

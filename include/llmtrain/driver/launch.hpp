@@ -16,6 +16,7 @@
 #include "llmtrain/data/training_data.hpp"
 #include "llmtrain/driver/dry_run.hpp"
 #include "llmtrain/driver/run_lock.hpp"
+#include "llmtrain/driver/watchdog.hpp"
 #include "llmtrain/tokenizer/tokenizer.hpp"
 
 namespace llmtrain {
@@ -27,7 +28,8 @@ struct Resumed {
 };
 
 struct Launch {
-  Deck deck;  ///< resolved
+  Deck deck;                           ///< resolved
+  std::unique_ptr<Watchdog> watchdog;  ///< of a start that goes on from a checkpoint; null: nobody watches
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<Resumed> resumed;
   TrainingData data;

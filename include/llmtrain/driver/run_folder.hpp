@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The folder of a run: deck.yaml, metrics.jsonl, log.txt, checkpoints/, and products.txt with run.deterministic on a GPU.
+/// The folder of a run: deck.yaml, metrics.jsonl, log.txt, checkpoints/, products.txt with run.deterministic on a GPU, and
+/// hang.json after a hang.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,9 @@ struct RunFolder {
   std::string metrics() const { return dir + "/metrics.jsonl"; }
   std::string log() const { return dir + "/log.txt"; }
   std::string products() const { return dir + "/products.txt"; }  ///< driver/tuning.hpp
+  std::string hang() const { return dir + "/hang.json"; }         ///< driver/watchdog.hpp
+  /// Where ranks ask each other, of a start that is known by `token`.
+  std::string standings(const std::string& token) const { return dir + "/standings-" + token; }
 };
 
 /// Which of a run's folders to lock.

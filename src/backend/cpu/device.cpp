@@ -14,6 +14,7 @@
 #include "communicator.hpp"
 #include "cpu/gemm.hpp"
 #include "llmtrain/base/backoff.hpp"
+#include "llmtrain/base/beacon.hpp"
 #include "llmtrain/base/clock.hpp"
 #include "processor.hpp"
 
@@ -54,6 +55,7 @@ void in_parallel(std::int64_t bytes, PartFunction part) {
 }  // namespace
 
 void CpuDevice::Boundary::on_operation(const OpNote& note) {
+  Beacon::beat();
   device_.progress();
   if (device_.observer() != nullptr) device_.observer()->on_operation(note);
 }
@@ -95,8 +97,12 @@ Event CpuDevice::do_record(Stream) {
 void CpuDevice::do_wait(Stream, Event event) {
   if (has_happened(event)) return deliver(event);
   const Stopwatch watch;
-  complete(event);
-  exposed_[communicator_of(event)->group().name] += watch.seconds();
+  const std::string& group = communicator_of(event)->group().name;
+  {
+    const Beacon::Wait wait(fmt::format("group '{}'", group));
+    complete(event);
+  }
+  exposed_[group] += watch.seconds();
 }
 
 void CpuDevice::do_synchronize(Stream) { progress(); }
@@ -188,6 +194,7 @@ void CpuDevice::complete(Event event) {
   Backoff backoff;
   while (!has_happened(event)) {
     if (progress()) {
+      Beacon::beat();
       look = Clock::now() + patience;
       backoff.reset();
       continue;

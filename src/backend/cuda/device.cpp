@@ -8,9 +8,12 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "communicator.hpp"
+#include "llmtrain/base/beacon.hpp"
+#include "llmtrain/base/clock.hpp"
 #include "llmtrain/base/host.hpp"
 #include "llmtrain/base/text.hpp"
 
@@ -136,7 +139,7 @@ Event CudaDevice::do_record(Stream stream) {
   if (wait_check_ != nullptr) wait_check_->beat();
   Mark& mark = marks_[++recorded_ % mark_count];
   // An Event that is as old as the ring must have happened, for its CUDA event is used again.
-  if (mark.id != 0) check_cuda(cudaEventSynchronize(mark.event), "cudaEventSynchronize");
+  if (mark.id != 0) await(mark.event);
   check_cuda(cudaEventRecord(mark.event, streams_[stream]), "cudaEventRecord");
   mark.id = recorded_;
   mark.group.clear();
@@ -166,20 +169,56 @@ void CudaDevice::do_wait(Stream stream, Event event) {
   wait_times_.wait(streams_[stream], mark->event, mark->group);
 }
 
-// Polled, so that a communicator whose peer has failed ends the wait.
-void CudaDevice::do_synchronize(Stream stream) {
-  while (true) {
-    const cudaError_t status = cudaStreamQuery(streams_[stream]);
-    if (status == cudaSuccess) break;
+bool CudaDevice::gets_on() {
+  const std::uint64_t before = happened_;
+  // Those that have lost their place in the ring have happened.
+  happened_ = std::max(happened_, recorded_ - std::min<std::uint64_t>(recorded_, mark_count));
+  while (happened_ < recorded_ && cudaEventQuery(marks_[(happened_ + 1) % mark_count].event) == cudaSuccess) {
+    ++happened_;
+    Beacon::beat();
+  }
+  return happened_ != before;
+}
+
+std::string CudaDevice::unfinished() const {
+  for (std::uint64_t id = happened_ + 1; id <= recorded_; ++id) {
+    const Mark& mark = marks_[id % mark_count];
+    if (mark.group.empty() || cudaEventQuery(mark.event) == cudaSuccess) continue;
+    return fmt::format("the GPU, where a batch of group '{}' has not ended", mark.group);
+  }
+  return "the GPU";
+}
+
+void CudaDevice::await(cudaEvent_t event) {
+  await([event] { return cudaEventQuery(event); });
+}
+
+template <class Query>
+void CudaDevice::await(const Query& query) {
+  constexpr double seconds_to_a_name = 1;
+  std::optional<Beacon::Wait> wait;
+  for (Stopwatch quiet;;) {
+    const cudaError_t status = query();
+    if (status == cudaSuccess) return;
     if (status != cudaErrorNotReady) check_cuda(status, "work issued earlier");
     for (NcclCommunicator* communicator : communicators_) communicator->check();
     if (wait_check_ != nullptr) wait_check_->beat();
+    if (gets_on()) {
+      quiet.restart();
+      wait.reset();
+    } else if (!wait && quiet.seconds() > seconds_to_a_name) {
+      wait.emplace(unfinished());
+    }
     if (shared_) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     } else {
       std::this_thread::yield();
     }
   }
+}
+
+void CudaDevice::do_synchronize(Stream stream) {
+  await([this, stream] { return cudaStreamQuery(streams_[stream]); });
   for (const Download& d : downloads_) {
     if (d.stream == stream.id) std::memcpy(d.destination, landing_ + d.begin, static_cast<std::size_t>(d.bytes));
   }
@@ -230,7 +269,7 @@ void CudaDevice::do_upload(Stream stream, Tensor destination, const void* source
   for (std::int64_t begin = 0; begin < destination.bytes(); begin += staging_bytes) {
     const auto count = static_cast<std::size_t>(std::min(staging_bytes, destination.bytes() - begin));
     Staging& slot = staging_[next_staging_++ % staging_.size()];
-    check_cuda(cudaEventSynchronize(slot.copied), "cudaEventSynchronize");  // of its last use
+    await(slot.copied);  // its last use
     std::memcpy(slot.data, static_cast<const char*>(source) + begin, count);
     check_cuda(cudaMemcpyAsync(static_cast<char*>(destination.data) + begin, slot.data, count, cudaMemcpyHostToDevice,
                                streams_[stream]),

@@ -89,6 +89,15 @@ class CudaDevice final : public Device {
     std::string group;  ///< of the batch that it ends; empty: of no batch
   };
   const Mark* pending(Event event) const;  ///< null: it happened long ago
+
+  /// A wait of the host until `query` gives cudaSuccess. Polled, so that a communicator whose peer has failed ends it, and so
+  /// that whoever watches this process sees the GPU get on.
+  template <class Query>
+  void await(const Query& query);
+  void await(cudaEvent_t event);
+  bool gets_on();                  ///< whether marks have happened since the last call
+  std::string unfinished() const;  ///< what the GPU is likely to wait for
+
   /// Pinned memory through which uploads pass, so that the source is free at once and the copy runs by itself.
   struct Staging {
     void* data = nullptr;
@@ -110,6 +119,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<CudaKernels> kernels_;
   std::vector<Mark> marks_;
   std::uint64_t recorded_ = 0;
+  std::uint64_t happened_ = 0;  ///< all marks up to this one are known to have
   WaitTimes wait_times_;
   std::array<Staging, 32> staging_;  ///< more than a micro-batch uploads: the host does not wait for the one before
   std::size_t next_staging_ = 0;
