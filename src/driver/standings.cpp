@@ -150,7 +150,8 @@ std::optional<Standings> StandingsFolder::judge(const std::vector<Entry>& others
     somebody_is_awake = somebody_is_awake || !entry.stuck;
     if (entry.stuck) standings[static_cast<std::size_t>(entry.rank)] = parse(heard_[entry.path].text);
   }
-  if (++looks_as_judge_ < looks_to_judge || somebody_is_awake) return std::nullopt;
+  looks_as_judge_ = somebody_is_awake ? 0 : looks_as_judge_ + 1;
+  if (looks_as_judge_ < looks_to_judge) return std::nullopt;
   return standings;
 }
 

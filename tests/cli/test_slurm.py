@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # ranks: 2
 # The job scripts of jobs/ on a Slurm that this test starts and stops: accepted as they are; run on one and two nodes;
-# warned by the time limit they save, go back into the queue and end as the uninterrupted run, under srun and mpirun.
+# warned by the time limit they save, go back into the queue and end as the uninterrupted run, under srun and mpirun; so
+# they do after a hang, where a restart is left for it.
 import sys
 from pathlib import Path
 
@@ -91,6 +92,25 @@ def requeued(slurm):
         check(files(launcher, end) == files("whole", end), f"{launcher}: checkpoint files as of the uninterrupted run")
 
 
+def hung(slurm):
+    """A rank hangs at its fifth step: in the second start, which has four to make, none does."""
+    keys = ("run.steps=8", "checkpoint.every=2", "data.eval_every=0", "run.hang_timeout=3")
+    run(2, "steady", *keys)
+    jobs = {launcher: slurm.submit(*TINY, "--ntasks-per-node=2", ONE_NODE, "work/deck.yaml", *keys,
+                                   f"run.dir=work/hung-{launcher}", LAUNCHER=launcher, RESTARTS="1",
+                                   LLMTRAIN_INJECT="phase=step:5,kind=hang,rank=1")
+            for launcher in LAUNCHERS}
+    last = slurm.submit(*TINY, "--ntasks-per-node=2", ONE_NODE, "work/deck.yaml", *keys, "run.dir=work/last",
+                        LAUNCHER="mpirun", LLMTRAIN_INJECT="phase=step:5,kind=sigstop,rank=1")
+    for launcher, number in jobs.items():
+        text = end_of(slurm, number, "COMPLETED")
+        told = "no rank has got on for 3 s" in text and "and it may be restarted" in text
+        check(told and slurm.job(number)["Restarts"] == "1", f"{launcher}: the hang is told and the job restarted")
+        check(metrics(f"hung-{launcher}") == metrics("steady"), f"{launcher}: metrics as of the run that never hung")
+    end_of(slurm, last, "FAILED", 81)
+    check(slurm.job(last)["Restarts"] == "0", "without RESTARTS a hang ends the job")
+
+
 def slurm_jobs():
     prepare()
     home = WORK.resolve() / "home"  # as the top of the repository is, with the program that is tested
@@ -103,6 +123,7 @@ def slurm_jobs():
         accepted_as_they_are(slurm)
         failures(slurm)
         two_nodes(slurm)
+        hung(slurm)
         requeued(slurm)
     check(not slurm.processes() and not slurm.folder.exists(), "nothing of this Slurm is left")
 

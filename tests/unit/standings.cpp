@@ -102,9 +102,17 @@ TEST_CASE("a rank that was awake and is not heard of any more does not hold up t
   CHECK_FALSE(job.rounds(20, {stuck, awake, stuck}));
   const auto standings = job.rounds(50, {stuck, awake, stuck}, {1});
   REQUIRE(standings);
-  CHECK(job.round == StandingsFolder::looks_to_be_heard + 1);  // its last words are news in the first round
+  CHECK(job.round == StandingsFolder::looks_to_be_heard + judged_at);
   CHECK_FALSE((*standings)[1]);
   CHECK((*standings)[2]);
+}
+
+TEST_CASE("a rank that ends leaves those it kept waiting the time to see it") {
+  Job job(2);
+  CHECK_FALSE(job.rounds(20, {stuck, awake}));
+  job.folders[1].withdraw();
+  CHECK_FALSE(job.rounds(judged_at - 1, {stuck, awake}, {1}));
+  CHECK(job.rounds(1, {stuck, awake}, {1}));
 }
 
 TEST_CASE("a rank that never looked does not answer") {

@@ -48,7 +48,9 @@ class StandingsFolder {
   /// Removes all files and the folder.
   void remove() const;
 
-  static constexpr int looks_to_judge = 8;      ///< of a rank that is stuck and the first of those, before it judges
+  /// In a row of a rank that is stuck and the first of those, and sees nobody awake, before it judges: time for others to
+  /// answer, and for itself to be woken by one that has ended.
+  static constexpr int looks_to_judge = 8;
   static constexpr int looks_to_be_heard = 4;   ///< without anything new, a rank counts as one that does not answer
   static constexpr int looks_to_be_ended = 32;  ///< after a judgement, before a rank asks again
 
@@ -71,9 +73,9 @@ class StandingsFolder {
   int rank_;
   int ranks_;
   std::int64_t looks_ = 0;
-  bool wrote_ = false;                  ///< in the look before
-  int looks_to_wait_ = 0;               ///< since somebody judged
-  int looks_as_judge_ = 0;              ///< in a row
+  bool wrote_ = false;     ///< in the look before
+  int looks_to_wait_ = 0;  ///< since somebody judged
+  int looks_as_judge_ = 0;
   std::map<std::string, Heard> heard_;  ///< by file
 };
 
