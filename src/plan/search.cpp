@@ -20,6 +20,7 @@ constexpr std::int64_t most_micro_batch = 16;
 constexpr int most_chunks = 8;
 constexpr double most_uneven = 1.05;   ///< largest piece of an interleaved pipeline, over the mean
 constexpr double balance_gain = 1.15;  ///< layers dealt by time make a step at most so many times as fast
+constexpr double copies_gain = 1.1;    ///< and fp8 copies of weights that are kept
 
 /// What the largest rank holds at least: everything in equal parts, whole over the data ranks where ZeRO leaves it so.
 double least_bytes(const Deck& deck, int ranks) {
@@ -39,6 +40,7 @@ double least_bytes(const Deck& deck, int ranks) {
 class Searcher {
  public:
   Searcher(const Deck& deck, int ranks, const Hardware& hardware) : deck_(deck), ranks_(ranks), hardware_(hardware) {
+    deck_.precision.keep_fp8 = false;                                                            // tried at the end
     if (deck.schedule.recompute_modules.empty()) std::erase(recomputes_, Recompute::selective);  // nothing to do
   }
 
@@ -52,6 +54,8 @@ class Searcher {
     rank();
     balance_stages();
     rank();
+    keep_copies();
+    rank();
     return std::move(search_);
   }
 
@@ -63,12 +67,29 @@ class Searcher {
 
   /// Of the pipelines that might come first by it, also with layers dealt by time: the head takes as long as some layers.
   void balance_stages() {
+    try_changed(balance_gain, [](const Candidate& c) -> std::optional<Deck> {
+      if (c.deck.parallel.pipeline == 1) return std::nullopt;
+      return balanced_deck(c.deck, end_costs(c.deck, c.times.stages));
+    });
+  }
+
+  /// Of the layouts that might come first by it, also with the fp8 copies of weights kept.
+  void keep_copies() {
+    if (deck_.precision.linear != LinearProducts::fp8) return;
+    try_changed(copies_gain, [](const Candidate& c) -> std::optional<Deck> {
+      Deck deck = c.deck;
+      deck.precision.keep_fp8 = true;
+      return deck;
+    });
+  }
+
+  /// Of ranked layouts, as changed by `change`, those that it makes the fastest if it makes them `gain` times as fast.
+  template <class Change>
+  void try_changed(double gain, const Change& change) {
     std::vector<Deck> decks;
     for (const Candidate& c : search_.ranked) {
-      if (c.times.seconds > balance_gain * search_.ranked.front().times.seconds) break;
-      if (c.deck.parallel.pipeline == 1) continue;
-      const std::optional<Deck> balanced = balanced_deck(c.deck, end_costs(c.deck, c.times.stages));
-      if (balanced) decks.push_back(*balanced);
+      if (c.times.seconds > gain * search_.ranked.front().times.seconds) break;
+      if (const std::optional<Deck> changed = change(c)) decks.push_back(*changed);
     }
     for (const Deck& deck : decks) try_layout(deck, topology_on(deck, ranks_, hardware_));
   }
@@ -177,7 +198,7 @@ class Searcher {
     return true;
   }
 
-  const Deck& deck_;
+  Deck deck_;
   int ranks_;
   const Hardware& hardware_;
   std::vector<Recompute> recomputes_{Recompute::none, Recompute::selective, Recompute::block};  ///< the least first

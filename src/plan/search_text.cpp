@@ -43,7 +43,8 @@ std::vector<Choice> choices() {
           {"parallel.zero", [](const Deck& d) { return std::to_string(d.parallel.zero); }},
           {"parallel.persistence", whole_weights},
           {"schedule.micro_batch", [](const Deck& d) { return std::to_string(d.schedule.micro_batch); }},
-          {"schedule.recompute", [](const Deck& d) { return std::string(name_of(d.schedule.recompute)); }}};
+          {"schedule.recompute", [](const Deck& d) { return std::string(name_of(d.schedule.recompute)); }},
+          {"precision.keep_fp8", [](const Deck& d) { return std::string(d.precision.keep_fp8 ? "true" : "false"); }}};
 }
 
 /// What `other` spends more than `best`, the largest part first: "computing +0.8 s, bubble +0.2 s".
@@ -84,20 +85,23 @@ std::string search_text(const Search& search, const Deck& deck, int ranks, const
       search.tried, ranks, hardware.name, search.too_large, search.slower);
   if (search.ranked.empty()) return text;
   const double tokens = static_cast<double>(deck.schedule.global_batch * deck.model.seq_len);
+  const bool fp8 = deck.precision.linear == LinearProducts::fp8;
+  const auto of_copies = [fp8](const char* cell) { return fp8 ? fmt::format(" {:<6}", cell) : ""; };
   text += fmt::format(
-      "  {:>4} {:>6} {:>8} {:>6} {:>8} {:>5} {:>5} {:>7} {:>11} {:<10} {:>10} {:>9} {:>9} {:>7} {:>9} {:>7}\n", "",
-      "tensor", "pipeline", "chunks", "layers", "data", "zero", "whole", "micro_batch", "recompute", "memory",
-      "step, s", "tok/s/GPU", "MFU (A)", "waiting", "bubble");
+      "  {:>4} {:>6} {:>8} {:>6} {:>8} {:>5} {:>5} {:>7} {:>11} {:<10}{} {:>10} {:>9} {:>9} {:>7} {:>9} {:>7}\n", "",
+      "tensor", "pipeline", "chunks", "layers", "data", "zero", "whole", "micro_batch", "recompute",
+      of_copies("copies"), "memory", "step, s", "tok/s/GPU", "MFU (A)", "waiting", "bubble");
   for (std::size_t i = 0; i < std::min(search.ranked.size(), static_cast<std::size_t>(rows)); ++i) {
     const Candidate& c = search.ranked[i];
     const ParallelConfig& p = c.deck.parallel;
     text += fmt::format(
-        "  {:>4} {:>6} {:>8} {:>6} {:>8} {:>5} {:>5} {:>7} {:>11} {:<10} {:>10} {:>9.4g} {:>9} {:>6.1f}% {:>8.1f}% "
+        "  {:>4} {:>6} {:>8} {:>6} {:>8} {:>5} {:>5} {:>7} {:>11} {:<10}{} {:>10} {:>9.4g} {:>9} {:>6.1f}% {:>8.1f}% "
         "{:>6.1f}%\n",
         i + 1, p.tensor, p.pipeline, c.deck.schedule.chunks, layers_of(c.deck), ranks / (p.tensor * p.pipeline), p.zero,
         whole_weights(c.deck), c.deck.schedule.micro_batch, name_of(c.deck.schedule.recompute),
-        human_bytes(c.peak_bytes), c.times.seconds, grouped(std::llround(tokens / c.times.seconds / ranks)),
-        100 * c.mfu_a, 100 * c.times.waiting / c.times.seconds, 100 * c.times.bubble);
+        of_copies(c.deck.precision.keep_fp8 ? "kept" : "made"), human_bytes(c.peak_bytes), c.times.seconds,
+        grouped(std::llround(tokens / c.times.seconds / ranks)), 100 * c.mfu_a, 100 * c.times.waiting / c.times.seconds,
+        100 * c.times.bubble);
   }
   return text + reasons(search);
 }

@@ -240,3 +240,28 @@ TEST_CASE("a search knows what 16-bit gradients and moments save before it plans
     CHECK(found);
   }
 }
+
+TEST_CASE("a search in fp8 keeps copies of weights where that is faster and they fit, whatever the deck says") {
+  Deck deck = matrix_models().front().deck;
+  deck.model.hidden = 512;
+  deck.model.ffn = 2048;
+  deck.model.seq_len = 64;
+  deck.precision.compute = Compute::bf16;
+  deck.schedule.micro_batch = 1;
+  deck.schedule.global_batch = 1;
+  Hardware hardware = find_hardware("h200");
+  hardware.reserved = 0;
+  const auto found = [&](LinearProducts linear, bool keep) {
+    deck.precision.linear = linear;
+    deck.precision.keep_fp8 = keep;
+    std::vector<bool> copies;
+    for (const Candidate& c : search_layouts(deck, 1, hardware).ranked) copies.push_back(c.deck.precision.keep_fp8);
+    return copies;
+  };
+  CHECK(found(LinearProducts::compute, false) == std::vector<bool>{false});
+  CHECK(found(LinearProducts::fp8, false) == std::vector<bool>{true, false});
+  CHECK(found(LinearProducts::fp8, true) == std::vector<bool>{true, false});
+  deck.precision.keep_fp8 = false;
+  hardware.memory = static_cast<double>(plan_layout(deck, 1, hardware, PlanDepth::fit).largest().peak_bytes());
+  CHECK(found(LinearProducts::fp8, false) == std::vector<bool>{false});
+}

@@ -26,7 +26,8 @@ struct Search {
 };
 
 /// Over tensor (within a node), pipeline, chunks (interleaved), ZeRO level (ZeRO-3 also with as many weights whole as fit),
-/// micro-batch and recompute, and for the fastest pipelines layers dealt by time; everything else is as the deck says.
+/// micro-batch and recompute, for the fastest pipelines layers dealt by time, and for the fastest layouts in fp8 copies of
+/// weights that are kept; everything else is as the deck says.
 Search search_layouts(const Deck& resolved, int ranks, const Hardware& hardware);
 
 /// The `rows` fastest as a table, and what the best loses or wins against the best with another value of each choice.
