@@ -52,13 +52,12 @@ void round_to(const Tensor& q, const Tensor& q_transposed, const Matrix<Bf16>& x
 
 }  // namespace
 
-void CpuKernels::do_quantize(Stream, Tensor q, Tensor q_transposed, Tensor scale, Tensor x) {
+void CpuKernels::do_quantize(Stream, Tensor q, Tensor q_transposed, Tensor scale, Tensor x, Scale known) {
   const Matrix<Bf16> from(x);
-  const float largest = largest_size(from);
   dispatch_fp8("quantize", q ? q.dtype : q_transposed.dtype, [&]<class T>(T) {
-    const Fp8Scale by = fp8_scale(largest, T::largest);
-    *scale.ptr<float>() = by.scale;
-    round_to<T>(q, q_transposed, from, by.multiplier);
+    float& by = *scale.ptr<float>();
+    if (known == Scale::unknown) by = fp8_scale(largest_size(from), T::largest);
+    round_to<T>(q, q_transposed, from, fp8_multiplier(by));
   });
 }
 

@@ -67,7 +67,7 @@ class CudaKernels final : public Kernels {
                                       VocabRange vocab) override;
   void do_add(Stream s, Tensor out, Tensor a, Tensor b) override;
   void do_sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Write write) override;
-  void do_quantize(Stream s, Tensor q, Tensor q_transposed, Tensor scale, Tensor x) override;
+  void do_quantize(Stream s, Tensor q, Tensor q_transposed, Tensor scale, Tensor x, Scale known) override;
   void do_convert(Stream s, Tensor destination, Tensor source) override;
   void do_copy(Stream s, Tensor destination, Tensor source) override;
   void do_fill(Stream s, Tensor destination, double value) override;

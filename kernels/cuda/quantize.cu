@@ -69,20 +69,25 @@ __device__ __forceinline__ std::uint32_t round_two(float first, float second) {
   return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, interpretation<T>);
 }
 
-/// A tile a block. A thread takes four rows of eight columns, so that it has whole words of the tile turned over.
+/// A tile a block. A thread takes four rows of eight columns, so that it has whole words of the tile turned over. `largest` of
+/// no parts: the scale is there.
 template <class T>
 __global__ void __launch_bounds__(block_threads)
     quantize_kernel(T* q, T* q_transposed, float* scale, const std::uint32_t* largest, int parts, const Bf16* x,
                     std::int64_t leading, int rows, int cols) {
   __shared__ std::uint32_t turned[tile][row_groups + 1];
-  __shared__ std::uint32_t of_all;
-  std::uint32_t found = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < parts; i += block_threads) found = max(found, largest[i]);
-  found = block_largest(found);
-  if (threadIdx.x == 0) of_all = found;
-  __syncthreads();
-  const Fp8Scale by = fp8_scale(bits_as<float>(of_all), T::largest);
-  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *scale = by.scale;
+  __shared__ float found_scale;
+  if (parts > 0) {
+    std::uint32_t found = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < parts; i += block_threads) found = max(found, largest[i]);
+    found = block_largest(found);
+    if (threadIdx.x == 0) {
+      found_scale = fp8_scale(bits_as<float>(found), T::largest);
+      if (blockIdx.x == 0 && blockIdx.y == 0) *scale = found_scale;
+    }
+    __syncthreads();
+  }
+  const float multiplier = fp8_multiplier(parts > 0 ? found_scale : *scale);
 
   const int first_row = static_cast<int>(blockIdx.y) * tile, first_col = static_cast<int>(blockIdx.x) * tile;
   const int p = static_cast<int>(threadIdx.x) % tile_packs, col = first_col + p * pack;
@@ -98,7 +103,7 @@ __global__ void __launch_bounds__(block_threads)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const auto v = widen_words<Bf16>(words[i]);
-      const auto two = [&](int at) { return round_two<T>(v.at[at] * by.multiplier, v.at[at + 1] * by.multiplier); };
+      const auto two = [&](int at) { return round_two<T>(v.at[at] * multiplier, v.at[at + 1] * multiplier); };
       rounded[i] = make_uint2(two(0) | two(2) << 16, two(4) | two(6) << 16);
       if (q != nullptr) *reinterpret_cast<uint2*>(q + static_cast<std::int64_t>(row + i) * cols + col) = rounded[i];
     }
@@ -129,17 +134,21 @@ __global__ void __launch_bounds__(block_threads)
 
 }  // namespace
 
-void CudaKernels::do_quantize(Stream s, Tensor q, Tensor q_transposed, Tensor scale, Tensor x) {
+void CudaKernels::do_quantize(Stream s, Tensor q, Tensor q_transposed, Tensor scale, Tensor x, Scale known) {
   const cudaStream_t stream = streams_[s];
   if (x.numel() == 0) return do_fill(s, scale, 1);
   require(is_packed({x}, pack), ExitCode::internal,
           "internal error: quantize on the GPU wants rows of 16-byte packs, not {}", x.describe());
   const std::int64_t packs = x.numel() / pack, row_packs = x.cols() / pack;
-  const auto parts = static_cast<unsigned>(std::clamp<std::int64_t>(
-      (packs + block_threads * packs_ahead - 1) / (block_threads * packs_ahead), 1, largest_blocks));
-  auto* const largest = static_cast<std::uint32_t*>(partial_sums(parts * sizeof(std::uint32_t)));
-  largest_kernel<<<parts, block_threads, 0, stream>>>(largest, x.ptr<Bf16>(), x.leading, packs, row_packs);
-  check_launch("quantize");
+  unsigned parts = 0;
+  std::uint32_t* largest = nullptr;
+  if (known == Scale::unknown) {
+    parts = static_cast<unsigned>(std::clamp<std::int64_t>(
+        (packs + block_threads * packs_ahead - 1) / (block_threads * packs_ahead), 1, largest_blocks));
+    largest = static_cast<std::uint32_t*>(partial_sums(parts * sizeof(std::uint32_t)));
+    largest_kernel<<<parts, block_threads, 0, stream>>>(largest, x.ptr<Bf16>(), x.leading, packs, row_packs);
+    check_launch("quantize");
+  }
   const dim3 tiles(static_cast<unsigned>((x.cols() + tile - 1) / tile),
                    static_cast<unsigned>((x.rows() + tile - 1) / tile));
   dispatch_fp8("quantize", q ? q.dtype : q_transposed.dtype, [&]<class T>(T) {

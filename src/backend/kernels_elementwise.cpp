@@ -38,7 +38,7 @@ void Kernels::sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Wri
   }
 }
 
-void Kernels::quantize(Stream s, Tensor q, Tensor q_transposed, Tensor scale, Tensor x) {
+void Kernels::quantize(Stream s, Tensor q, Tensor q_transposed, Tensor scale, Tensor x, Scale known) {
   const OperationCheck check("quantize", {{"q", q}, {"q_transposed", q_transposed}, {"scale", scale}, {"x", x}});
   check.that(has_dtype(x, DType::bf16) && has_fp8_extents(x), "x must be bf16, its extents multiples of 16");
   check.that(q || q_transposed, "there must be a result");
@@ -48,8 +48,12 @@ void Kernels::quantize(Stream s, Tensor q, Tensor q_transposed, Tensor scale, Te
                                is_matrix(q_transposed, x.cols(), x.rows())),
              "q_transposed must be dense [cols, rows] of x, of q's dtype");
   check.that(has_dtype(scale, DType::fp32) && is_vector(scale, 1), "scale must be fp32 [1]");
-  note("quantize", s, {q, q_transposed, scale}, {x, x});  // read for its largest, and again
-  do_quantize(s, q, q_transposed, scale, x);
+  if (known == Scale::known) {
+    note("quantize", s, {q, q_transposed}, {x, scale});
+  } else {
+    note("quantize", s, {q, q_transposed, scale}, {x, x});  // read for its largest, and again
+  }
+  do_quantize(s, q, q_transposed, scale, x, known);
 }
 
 void Kernels::convert(Stream s, Tensor destination, Tensor source) {

@@ -119,7 +119,7 @@ Parts::Parts(const Deck& resolved, const Place& where, Device& on, std::int64_t 
       actions(make_schedule(deck.schedule.kind, pipeline)),
       step_leases(step_leases_of(actions, pieces)),
       params(shape, passes_of(step_leases, pieces), plan),
-      fp8_weights(shape, deck.precision.keep_fp8, plan),
+      fp8_weights(shape, deck.precision.linear == LinearProducts::fp8, deck.precision.keep_fp8, plan),
       grads(shape, step_leases.gradients, plan),
       optimizer(deck.optimizer, shape, plan),
       rope(deck.model, shape.types.masters, plan),
@@ -154,7 +154,8 @@ std::deque<Stage> Parts::make_stages() {
   std::deque<Stage> all;
   const TensorGroup at = tensor_place(deck, place);
   for (int chunk = 0; chunk < pipeline.chunks; ++chunk) {
-    const StageSizes sizes{tokens_of(deck), slots_of(actions, chunk), Keep(deck.schedule), at.sequence};
+    const StageSizes sizes{tokens_of(deck), slots_of(actions, chunk), Keep(deck.schedule, deck.precision.linear),
+                           at.sequence};
     all.emplace_back(deck.model, pieces[static_cast<std::size_t>(chunk)], at.rank, at.size, deck.precision.compute,
                      sizes, rope, plan, static_cast<std::uint64_t>(deck.run.seed));
   }

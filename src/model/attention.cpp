@@ -50,14 +50,14 @@ void Attention::norm_backward(Context& ctx, const Packed& d, Gradient d_weight, 
                                 saved.qk_rstd.flat(q_rows, k_rows), weight.flat(n, n), d_weight.write, workspace);
 }
 
-void Attention::forward(Context& ctx, Tensor y, const AttentionSaved& saved, Tensor x, const Batch& batch,
+void Attention::forward(Context& ctx, Tensor y, const AttentionSaved& saved, const Factor& x, const Batch& batch,
                         const AttentionParams<Tensor>& weights, Tensor rope) const {
   project(ctx, saved, x, batch, weights, rope);
   attend(ctx, saved, batch);
   finish(ctx, y, saved, weights);
 }
 
-void Attention::project(Context& ctx, const AttentionSaved& saved, Tensor x, const Batch& batch,
+void Attention::project(Context& ctx, const AttentionSaved& saved, const Factor& x, const Batch& batch,
                         const AttentionParams<Tensor>& weights, Tensor rope) const {
   qkv_.forward(ctx, saved.qkv, x, weights.qkv.weight, weights.qkv.bias);
   if (weights.qk_norm) norm_forward(ctx, saved, weights.qk_norm);
@@ -77,16 +77,16 @@ void Attention::finish(Context& ctx, Tensor y, const AttentionSaved& saved,
 }
 
 void Attention::backward(Context& ctx, Tensor d_x, const AttentionParams<Gradient>& gradients, Tensor d_y,
-                         const AttentionSaved& saved, Tensor x, const Batch& batch,
+                         const AttentionSaved& saved, const Factor& x, const Batch& batch,
                          const AttentionParams<Tensor>& weights, Tensor rope) const {
   ScratchStack::Frame frame(ctx.scratch, "attention backward: qkv gradient");
-  const Tensor d_qkv = frame.take(x.dtype, {batch.count(), shapes_.qkv_cols()});
+  const Tensor d_qkv = frame.take(d_y.dtype, {batch.count(), shapes_.qkv_cols()});
   const Packed d = unpack(d_qkv, d_qkv);
   const Packed packed = unpack(weights.qk_norm ? saved.qk : saved.qkv, saved.qkv);
   {
     ScratchStack::Frame inner(ctx.scratch, "attention backward");
     const AttentionOptions call = options(batch);
-    const Tensor d_out = inner.take(x.dtype, {batch.count(), shapes_.heads * shapes_.head_dim});
+    const Tensor d_out = inner.take(d_y.dtype, {batch.count(), shapes_.heads * shapes_.head_dim});
     const Tensor workspace = inner.take(
         DType::uint8,
         {attention_backward_workspace(ctx.stream.device->kind(), call.shape, stats_, static_cast<bool>(batch.starts))});

@@ -8,7 +8,7 @@
 
 namespace llmtrain {
 
-Keep::Keep(const ScheduleConfig& schedule) {
+Keep::Keep(const ScheduleConfig& schedule, LinearProducts products) : fp8(products == LinearProducts::fp8) {
   const bool block = schedule.recompute == Recompute::block;
   const auto keeps = [&](const char* module) {
     const std::vector<std::string>& names = schedule.recompute_modules;
@@ -28,12 +28,21 @@ BlockSlots::BlockSlots(MemoryPlan& plan, const LocalShapes& s, std::int64_t toke
   const auto request = [&](bool kept, const std::string& name, DType dtype, std::int64_t rows, std::int64_t cols) {
     return kept ? plan.request(Segment::activations, name, dtype, {rows, cols}) : Slot{};
   };
+  const auto request_factor = [&](bool kept, bool as_copy, const std::string& name, std::int64_t rows,
+                                  std::int64_t cols) -> FactorSlots {
+    if (!as_copy) return {request(kept, name, data, rows, cols), {}, {}};
+    return {{},
+            request(kept, name + " fp8", DType::fp8_e4m3, cols, rows),
+            request(kept, name + " scale", DType::fp32, 1, 1)};
+  };
   const std::int64_t stream = s.stream_rows(tokens);
-  const auto norm = [&](Slot& residual, Slot& rstd, Slot& out, Slot& mean, int number) {
+  const auto norm = [&](Slot& residual, Slot& rstd, FactorSlots& out, Slot& mean, int number) {
     residual = request(number == 1 ? keep.input : keep.stream, fmt::format("block residual {}", number), data, stream,
                        s.hidden);
     rstd = request(keep.stream, "block rstd", stats, stream, 1);
-    out = request(keep.norm_out, fmt::format("block norm {}", number), data, stream, s.hidden);
+    // The MLP's first product, repeated in backward, reads rows.
+    const bool as_copy = keep.fp8 && s.token_parts == 1 && (number == 1 || keep.up);
+    out = request_factor(keep.norm_out, as_copy, fmt::format("block norm {}", number), stream, s.hidden);
     mean = request(keep.stream && s.layer_norm, "block mean", stats, stream, 1);
   };
   norm(residual_1, rstd_1, out_1, mean_1, 1);
@@ -44,7 +53,7 @@ BlockSlots::BlockSlots(MemoryPlan& plan, const LocalShapes& s, std::int64_t toke
   qk_rstd = request(keep.qkv && s.qk_norm, "block qk rstd", stats, tokens, s.heads + s.kv_heads);
   norm(residual_2, rstd_2, out_2, mean_2, 2);
   up = request(keep.up, "block up", data, tokens, s.up_cols());
-  activated = request(keep.activated, "block activated", data, tokens, s.ffn);
+  activated = request_factor(keep.activated, keep.fp8, "block activated", tokens, s.ffn);
 }
 
 BlockSaved BlockSlots::bind(const Arena& arena, std::int64_t tokens, std::int64_t rows) const {
@@ -57,10 +66,15 @@ BlockSaved BlockSlots::bind(const Arena& arena, std::int64_t tokens, std::int64_
     const std::int64_t heads = arena[slot].rows();
     return arena[slot].flat(0, heads * tokens).reshaped({heads, tokens});
   };
-  return {{of_stream(residual_1), flat(of_stream(rstd_1)), of_stream(out_1), flat(of_stream(mean_1))},
+  const auto factor = [&](const FactorSlots& slots, std::int64_t count) {
+    if (!slots.fp8_transposed) return Factor(first(slots.matrix, count));
+    const Tensor copy = arena[slots.fp8_transposed];
+    return Factor({}, {}, copy.flat(0, copy.rows() * count).reshaped({copy.rows(), count}), arena[slots.scale].flat());
+  };
+  return {{of_stream(residual_1), flat(of_stream(rstd_1)), factor(out_1, rows), flat(of_stream(mean_1))},
           {of_all(qkv), of_all(attention), by_head(lse), of_all(qk), flat(of_all(qk_rstd))},
-          {of_stream(residual_2), flat(of_stream(rstd_2)), of_stream(out_2), flat(of_stream(mean_2))},
-          {of_all(up), of_all(activated)}};
+          {of_stream(residual_2), flat(of_stream(rstd_2)), factor(out_2, rows), flat(of_stream(mean_2))},
+          {of_all(up), factor(activated, tokens)}};
 }
 
 namespace {
@@ -73,12 +87,17 @@ void take_if_absent(ScratchStack::Frame& frame, Tensor& tensor, DType dtype,
 
 }  // namespace
 
-void Block::complete_attention(ScratchStack::Frame& frame, BlockSaved& saved, std::int64_t tokens) const {
+void Block::complete_factor(ScratchStack::Frame& frame, Factor& factor, DType dtype, std::int64_t rows,
+                            std::int64_t cols, Pass pass) const {
+  if (pass == Pass::forward || !factor.fp8_transposed) take_if_absent(frame, factor.matrix, dtype, {rows, cols});
+}
+
+void Block::complete_attention(ScratchStack::Frame& frame, BlockSaved& saved, std::int64_t tokens, Pass pass) const {
   const LocalShapes& s = shapes_;
   const DType data = saved.norm_1.residual.dtype;
   const std::int64_t rows = s.stream_rows(tokens);
   take_if_absent(frame, saved.norm_1.rstd, stats_, {rows});
-  take_if_absent(frame, saved.norm_1.out, data, {rows, s.hidden});
+  complete_factor(frame, saved.norm_1.out, data, rows, s.hidden, pass);
   if (s.layer_norm) take_if_absent(frame, saved.norm_1.mean, stats_, {rows});
   take_if_absent(frame, saved.attention.qkv, data, {tokens, s.qkv_cols()});
   take_if_absent(frame, saved.attention.out, data, {tokens, s.heads * s.head_dim});
@@ -88,15 +107,15 @@ void Block::complete_attention(ScratchStack::Frame& frame, BlockSaved& saved, st
   take_if_absent(frame, saved.attention.qk_rstd, stats_, {tokens * (s.heads + s.kv_heads)});
 }
 
-void Block::complete_mlp(ScratchStack::Frame& frame, BlockSaved& saved, std::int64_t tokens) const {
+void Block::complete_mlp(ScratchStack::Frame& frame, BlockSaved& saved, std::int64_t tokens, Pass pass) const {
   const DType data = saved.norm_1.residual.dtype;
   const std::int64_t rows = shapes_.stream_rows(tokens);
   take_if_absent(frame, saved.norm_2.residual, data, {rows, shapes_.hidden});
   take_if_absent(frame, saved.norm_2.rstd, stats_, {rows});
-  take_if_absent(frame, saved.norm_2.out, data, {rows, shapes_.hidden});
+  complete_factor(frame, saved.norm_2.out, data, rows, shapes_.hidden, pass);
   if (shapes_.layer_norm) take_if_absent(frame, saved.norm_2.mean, stats_, {rows});
   take_if_absent(frame, saved.mlp.up, data, {tokens, shapes_.up_cols()});
-  take_if_absent(frame, saved.mlp.activated, data, {tokens, shapes_.ffn});
+  complete_factor(frame, saved.mlp.activated, data, tokens, shapes_.ffn, pass);
 }
 
 void Block::forward(Context& ctx, const BlockSaved& kept, Tensor x, Tensor delta, Tensor delta_out, const Batch& batch,
@@ -104,8 +123,8 @@ void Block::forward(Context& ctx, const BlockSaved& kept, Tensor x, Tensor delta
   LLMTRAIN_CHECK(kept.norm_1.residual && kept.norm_2.residual);
   ScratchStack::Frame frame(ctx.scratch, "block forward");
   BlockSaved saved = kept;
-  complete_attention(frame, saved, batch.count());
-  complete_mlp(frame, saved, batch.count());
+  complete_attention(frame, saved, batch.count(), Pass::forward);
+  complete_mlp(frame, saved, batch.count(), Pass::forward);
   const BlockParams<Tensor> products = of_products(weights, batch);
   norm_.forward(ctx, saved.norm_1, x, delta, weights.norm_1);
   attention_.forward(ctx, delta_out, saved.attention, saved.norm_1.out, batch, products.attention, rope);
@@ -161,7 +180,7 @@ void Block::backward(Context& ctx, Tensor gradient, const BlockSaved& kept, cons
   const Tensor d_out = frame.take(gradient.dtype, {gradient.rows(), gradient.cols()});
   BlockSaved saved = kept;
   const auto attention_again = [&] {
-    complete_attention(frame, saved, batch.count());
+    complete_attention(frame, saved, batch.count(), Pass::backward);
     repeat_attention(ctx, saved, kept, batch, weights, rope);
   };
   // Attention's activations are needed after the MLP's backward; before it only where the MLP's come from them.
@@ -169,7 +188,7 @@ void Block::backward(Context& ctx, Tensor gradient, const BlockSaved& kept, cons
   if (from_input) attention_again();
   {
     ScratchStack::Frame branch(ctx.scratch, "mlp branch");
-    complete_mlp(branch, saved, batch.count());
+    complete_mlp(branch, saved, batch.count(), Pass::backward);
     repeat_mlp(ctx, saved, kept, batch, weights, d_out, layer);
     mlp_.backward(ctx, d_out, gradients.mlp, branch_gradient(ctx, branch, gradient, batch, mlp_dropout(layer)),
                   saved.mlp, saved.norm_2.out, weights.mlp);

@@ -72,7 +72,7 @@ void LmHead::train(Context& ctx, Tensor gradient, Tensor totals, Tensor residual
                    const HeadParams<Tensor>& weights, const HeadParams<Gradient>& gradients) const {
   ScratchStack::Frame frame(ctx.scratch, "final norm");
   const NormSaved saved = norm_forward(ctx, frame, residual, delta, weights.norm);
-  const AllTokens x = gather_tokens(ctx, frame, saved.out);
+  const AllTokens x = gather_tokens(ctx, frame, saved.out.matrix);
   const Tensor d_out = frame.take(residual.dtype, {residual.rows(), residual.cols()});
   const Tensor d_x = partial_sums(ctx, frame, d_out, batch.count());
   ctx.stream.wait(x.arrival);
@@ -97,7 +97,7 @@ void LmHead::evaluate(Context& ctx, Tensor totals, Tensor residual, Tensor delta
                       const HeadParams<Tensor>& weights) const {
   ScratchStack::Frame frame(ctx.scratch, "final norm");
   const NormSaved saved = norm_forward(ctx, frame, residual, delta, weights.norm);
-  const AllTokens x = gather_tokens(ctx, frame, saved.out);
+  const AllTokens x = gather_tokens(ctx, frame, saved.out.matrix);
   ctx.stream.wait(x.arrival);
   const std::int64_t chunk_size = chunk_tokens(ctx.stream.device->kind(), batch.count());
   for (std::int64_t begin = 0; begin < batch.count(); begin += chunk_size) {
@@ -112,7 +112,7 @@ void LmHead::logits(Context& ctx, Tensor logits, Tensor residual, Tensor delta,
                     const HeadParams<Tensor>& weights) const {
   ScratchStack::Frame frame(ctx.scratch, "final norm");
   const NormSaved saved = norm_forward(ctx, frame, residual, delta, weights.norm);
-  const AllTokens x = gather_tokens(ctx, frame, saved.out);
+  const AllTokens x = gather_tokens(ctx, frame, saved.out.matrix);
   ctx.stream.wait(x.arrival);
   const std::int64_t first = x.tensor.rows() - logits.rows();
   projection_.multiply(ctx, logits, x.tensor.rows_at(first, logits.rows()), weights.weight);

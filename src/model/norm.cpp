@@ -10,10 +10,10 @@ void Norm::forward(Context& ctx, const NormSaved& saved, Tensor x, Tensor delta,
   const Tensor sum = delta ? saved.residual : Tensor{};
   if (layer_norm_) {
     const std::int64_t n = x.cols();
-    ctx.kernels.layer_norm_forward(ctx.stream, saved.out, sum, saved.mean, saved.rstd, x, delta, weight.flat(0, n),
-                                   weight.flat(n, n), eps_);
+    ctx.kernels.layer_norm_forward(ctx.stream, saved.out.matrix, sum, saved.mean, saved.rstd, x, delta,
+                                   weight.flat(0, n), weight.flat(n, n), eps_);
   } else {
-    ctx.kernels.rms_norm_forward(ctx.stream, saved.out, sum, saved.rstd, x, delta, weight, eps_);
+    ctx.kernels.rms_norm_forward(ctx.stream, saved.out.matrix, sum, saved.rstd, x, delta, weight, eps_);
   }
 }
 

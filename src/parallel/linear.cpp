@@ -8,29 +8,41 @@
 
 namespace llmtrain {
 
-void Factor::quantize(Context& ctx) const {
-  ctx.kernels.quantize(ctx.stream, fp8, fp8_transposed, fp8.scale_tensor(), matrix);
+void Factor::quantize(Context& ctx, Scale known) const {
+  ctx.kernels.quantize(ctx.stream, fp8, fp8_transposed, fp8.scale_tensor(), matrix, known);
 }
 
-Factor factor_of(Context& ctx, ScratchStack::Frame& frame, Tensor matrix, DType dtype, SumsOf sums) {
+Factor factor_of(Context& ctx, ScratchStack::Frame& frame, Tensor matrix, DType dtype, SumsOf sums, Tensor scale,
+                 Scale known) {
   if (ctx.fp8 == nullptr) return matrix;
   const std::int64_t rows = matrix.rows(), cols = matrix.cols();
-  const Tensor scale = frame.take(DType::fp32, {1});
+  if (!scale) scale = frame.take(DType::fp32, {1});
   const Tensor copy = sums != SumsOf::columns ? frame.take(dtype, {rows, cols}) : Tensor{};
   const Tensor transposed = sums != SumsOf::rows ? frame.take(dtype, {cols, rows}) : Tensor{};
   const Factor factor(matrix, copy, transposed, scale);
-  factor.quantize(ctx);
+  factor.quantize(ctx, known);
   return factor;
 }
 
 namespace {
 
-/// Activations and weights have more bits of fraction, gradients more of exponent.
-constexpr DType of_values = DType::fp8_e4m3, of_gradients = DType::fp8_e5m2;
-
 Factor weight_factor(Context& ctx, ScratchStack::Frame& frame, Tensor weight, SumsOf sums) {
-  const Factor* const kept = ctx.fp8 != nullptr ? ctx.fp8->of(ctx, weight) : nullptr;
-  return kept != nullptr ? *kept : factor_of(ctx, frame, weight, of_values, sums);
+  return ctx.fp8 != nullptr ? ctx.fp8->factor(ctx, frame, weight, sums) : Factor(weight);
+}
+
+/// An input in forward: its rows, and where it has memory for them its columns, which backward finds there.
+Factor forward_factor(Context& ctx, ScratchStack::Frame& frame, Tensor rows, const Factor& x) {
+  if (!x.fp8_transposed) return factor_of(ctx, frame, rows, fp8_of_values, SumsOf::rows);
+  LLMTRAIN_CHECK(rows.rows() == x.fp8_transposed.cols());
+  const Factor factor(rows, frame.take(fp8_of_values, {rows.rows(), rows.cols()}), x.fp8_transposed,
+                      x.fp8_transposed.scale_tensor());
+  factor.quantize(ctx);
+  return factor;
+}
+
+/// An input in backward, where its columns are added up.
+Factor backward_factor(Context& ctx, ScratchStack::Frame& frame, Tensor all, const Factor& x) {
+  return x.fp8_transposed ? x : factor_of(ctx, frame, all, fp8_of_values, SumsOf::columns);
 }
 
 /// The rows of a part, to be added up along them.
@@ -72,46 +84,47 @@ void Linear::weight_gradient(Context& ctx, Gradient d_weight, const Factor& d_y,
                    fp8 ? d_y.fp8_transposed : d_y.matrix, fp8 ? x.fp8_transposed : x.matrix, d_weight.write);
 }
 
-void ColumnLinear::forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias, const FusedGelu& after) const {
+void ColumnLinear::forward(Context& ctx, Tensor y, const Factor& x, Tensor weight, Tensor bias,
+                           const FusedGelu& after) const {
   ScratchStack::Frame frame(ctx.scratch, "column linear");
-  const AllTokens all = gather_tokens(ctx, frame, x);
+  const AllTokens all = gather_tokens(ctx, frame, x.matrix);
   const Factor w = weight_factor(ctx, frame, weight, SumsOf::rows);
   for (const TokenPart& part : all.parts) {
     ctx.stream.wait(part.arrival);
     ScratchStack::Frame of_part(ctx.scratch, "tokens of a rank");
-    const Factor rows = factor_of(ctx, of_part, part.tensor, of_values, SumsOf::rows);
+    const Factor rows = forward_factor(ctx, of_part, part.tensor, x);
     multiply(ctx, part.of(y), rows, w, bias, {part.of(after.tensor), after.form});
   }
   ctx.stream.wait(all.arrival);
 }
 
-void ColumnLinear::backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x,
+void ColumnLinear::backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, const Factor& x,
                             Tensor weight) const {
   ScratchStack::Frame frame(ctx.scratch, "column linear backward");
-  const AllTokens all = gather_tokens(ctx, frame, x);
+  const AllTokens all = gather_tokens(ctx, frame, x.matrix);
   TokenSums sums(ctx, frame, d_x, d_y.rows());
-  const Factor gradient = factor_of(ctx, frame, d_y, of_gradients, SumsOf::both);
+  const Factor gradient = factor_of(ctx, frame, d_y, fp8_of_gradients, SumsOf::both);
   const Factor w = weight_factor(ctx, frame, weight, SumsOf::columns);
   sums.contribute([&](const TokenPart& part) { input_gradient(ctx, part.tensor, rows_of(part, gradient), w); });
   ctx.stream.wait(all.arrival);
-  weight_gradient(ctx, d.weight, gradient, factor_of(ctx, frame, all.tensor, of_values, SumsOf::columns));
+  weight_gradient(ctx, d.weight, gradient, backward_factor(ctx, frame, all.tensor, x));
   bias_gradient(ctx, d.bias, d_y);
   sums.finish();
 }
 
-void RowLinear::forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias) const {
+void RowLinear::forward(Context& ctx, Tensor y, const Factor& x, Tensor weight, Tensor bias) const {
   ScratchStack::Frame frame(ctx.scratch, "row linear");
-  const Factor all = factor_of(ctx, frame, x, of_values, SumsOf::rows);
+  const Factor all = forward_factor(ctx, frame, x.matrix, x);
   const Factor w = weight_factor(ctx, frame, weight, SumsOf::rows);
   if (ctx.tensor.size == 1) return multiply(ctx, y, all, w, bias);
-  TokenSums sums(ctx, frame, y, x.rows());
+  TokenSums sums(ctx, frame, y, x.matrix.rows());
   sums.contribute([&](const TokenPart& part) { multiply(ctx, part.tensor, rows_of(part, all), w); });
   sums.finish();
   if (bias) ctx.kernels.bias_add(ctx.stream, y, y, bias);  // once, not once a rank
 }
 
-void RowLinear::backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x, Tensor weight,
-                         const FusedGelu& before) const {
+void RowLinear::backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, const Factor& x,
+                         Tensor weight, const FusedGelu& before) const {
   ScratchStack::Frame frame(ctx.scratch, "row linear backward");
   const AllTokens all = gather_tokens(ctx, frame, d_y);
   bias_gradient(ctx, d.bias, d_y);
@@ -121,18 +134,18 @@ void RowLinear::backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>&
   };
   Factor gradient(all.tensor);
   if (all.parts.size() == 1) {  // is there at once: one scale for both products
-    gradient = factor_of(ctx, frame, all.tensor, of_gradients, SumsOf::both);
+    gradient = factor_of(ctx, frame, all.tensor, fp8_of_gradients, SumsOf::both);
     dx(all.parts.front(), gradient);
   } else {
     for (const TokenPart& part : all.parts) {
       ctx.stream.wait(part.arrival);
       ScratchStack::Frame of_part(ctx.scratch, "tokens of a rank");
-      dx(part, factor_of(ctx, of_part, part.tensor, of_gradients, SumsOf::rows));
+      dx(part, factor_of(ctx, of_part, part.tensor, fp8_of_gradients, SumsOf::rows));
     }
     ctx.stream.wait(all.arrival);
-    gradient = factor_of(ctx, frame, all.tensor, of_gradients, SumsOf::columns);
+    gradient = factor_of(ctx, frame, all.tensor, fp8_of_gradients, SumsOf::columns);
   }
-  weight_gradient(ctx, d.weight, gradient, factor_of(ctx, frame, x, of_values, SumsOf::columns));
+  weight_gradient(ctx, d.weight, gradient, backward_factor(ctx, frame, x.matrix, x));
 }
 
 }  // namespace llmtrain

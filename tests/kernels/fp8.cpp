@@ -34,14 +34,14 @@ template <class T>
 void check_formula(Buffer<Bf16>& x) {
   float largest = 0;
   x.each([&](Bf16 v) { largest = std::max(largest, std::abs(static_cast<float>(v))); });
-  const Fp8Scale by = fp8_scale(largest, T::largest);
+  const float scale = fp8_scale(largest, T::largest), multiplier = fp8_multiplier(scale);
   Rounded<T> got(x.rows(), x.cols());
   got.quantize(x);
-  CHECK(got.scale.at(0) == by.scale);
+  CHECK(got.scale.at(0) == scale);
   std::int64_t wrong = 0;
   for (std::int64_t r = 0; r < x.rows(); ++r) {
     for (std::int64_t c = 0; c < x.cols(); ++c) {
-      const std::uint8_t bits = T(x.at(r, c) * by.multiplier).bits;
+      const std::uint8_t bits = T(x.at(r, c) * multiplier).bits;
       wrong += (got.q.at(r, c).bits != bits ? 1 : 0) + (got.transposed.at(c, r).bits != bits ? 1 : 0);
     }
   }
@@ -51,8 +51,8 @@ void check_formula(Buffer<Bf16>& x) {
   std::int64_t far = 0;
   for (std::int64_t i = 0; i < x.numel(); ++i) {
     const double exact = static_cast<double>(static_cast<float>(x.flat(i)));
-    const double back = got.at(i / x.cols(), i % x.cols()), scale = static_cast<double>(by.scale);
-    far += std::abs(back - exact) > 1.0001 * (step * std::abs(exact) + least * scale) ? 1 : 0;
+    const double back = got.at(i / x.cols(), i % x.cols()), least_here = least * static_cast<double>(scale);
+    far += std::abs(back - exact) > 1.0001 * (step * std::abs(exact) + least_here) ? 1 : 0;
   }
   CHECK(far == 0);
   CHECK(x.gaps_intact());
@@ -61,8 +61,18 @@ void check_formula(Buffer<Bf16>& x) {
   kernels().quantize(stream, {}, other.transposed.tensor(), other.scale.tensor(), x.tensor());
   CHECK(one.q.same_bits(got.q));
   CHECK(other.transposed.same_bits(got.transposed));
-  CHECK(one.scale.at(0) == by.scale);
-  CHECK(other.scale.at(0) == by.scale);
+  CHECK(one.scale.at(0) == scale);
+  CHECK(other.scale.at(0) == scale);
+  // A scale that is known is taken as it is: found once more, or another one.
+  for (const float known : {scale, 4 * scale}) {
+    Rounded<T> again(x.rows(), x.cols());
+    again.scale.at(0) = known;
+    kernels().quantize(stream, again.q.tensor(), again.transposed.tensor(), again.scale.tensor(), x.tensor(),
+                       Scale::known);
+    CHECK(again.scale.at(0) == known);
+    CHECK(again.q.same_bits(got.q) == (known == scale));
+    CHECK(again.transposed.same_bits(got.transposed) == (known == scale));
+  }
 }
 
 }  // namespace

@@ -226,8 +226,9 @@ void MirrorKernels::do_sum_parts(Stream, Tensor out, std::span<const Tensor> par
   for (Tensor& copy : copies) all.push_back(&copy);
   mirrored(all, [&](Kernels& on) { on.sum_parts(stream_, out, copies, write); });
 }
-void MirrorKernels::do_quantize(Stream, Tensor q, Tensor q_transposed, Tensor scale, Tensor x) {
-  mirrored({&q, &q_transposed, &scale, &x}, [&](Kernels& on) { on.quantize(stream_, q, q_transposed, scale, x); });
+void MirrorKernels::do_quantize(Stream, Tensor q, Tensor q_transposed, Tensor scale, Tensor x, Scale known) {
+  mirrored({&q, &q_transposed, &scale, &x},
+           [&](Kernels& on) { on.quantize(stream_, q, q_transposed, scale, x, known); });
 }
 
 void MirrorKernels::do_convert(Stream, Tensor destination, Tensor source) {

@@ -67,7 +67,7 @@ class MirrorKernels final : public Kernels {
                                       VocabRange vocab) override;
   void do_add(Stream, Tensor out, Tensor a, Tensor b) override;
   void do_sum_parts(Stream, Tensor out, std::span<const Tensor> parts, Write write) override;
-  void do_quantize(Stream, Tensor q, Tensor q_transposed, Tensor scale, Tensor x) override;
+  void do_quantize(Stream, Tensor q, Tensor q_transposed, Tensor scale, Tensor x, Scale known) override;
   void do_convert(Stream, Tensor destination, Tensor source) override;
   void do_copy(Stream, Tensor destination, Tensor source) override;
   void do_fill(Stream, Tensor destination, double value) override;

@@ -30,10 +30,13 @@ double norm_of(std::span<const float> x) {
 TEST_CASE("recompute policies change no bit and take less memory") {
   using Modules = std::vector<std::string>;
   for (const ModelConfig& model : {tiny_llama(), tiny_gpt()}) {
-    for (const Compute compute : {Compute::fp32, Compute::bf16}) {
+    for (const auto& [compute, linear] : {std::pair(Compute::fp32, LinearProducts::compute),
+                                          {Compute::bf16, LinearProducts::compute},
+                                          {Compute::bf16, LinearProducts::fp8}}) {
       for (const int zero : {0, 1}) {
         CAPTURE(zero);
-        const Deck none = tiny_deck(model, compute, zero);
+        Deck none = tiny_deck(model, compute, zero);
+        none.precision.linear = linear;
         TinyRun expected(none);
         for (std::int64_t n = 1; n <= 2; ++n) expected.step(n);
         const std::vector<char> state = expected.state();
@@ -74,6 +77,13 @@ TEST_CASE("the plan of many blocks shows what recompute saves") {
   CHECK(none - activations(Recompute::selective, {"attention"}).first == 12 * (64 + 4) * wide);
   const auto [block, block_scratch] = activations(Recompute::block, {});
   CHECK(block + block_scratch < (none + none_scratch) / 2);
+
+  // In fp8 outputs of norms and of the activation are kept in a byte an element, with a scale each.
+  deck.precision.compute = Compute::bf16;
+  const auto wide_products = activations(Recompute::none, {});
+  deck.precision.linear = LinearProducts::fp8;
+  CHECK(wide_products.first - activations(Recompute::none, {}).first ==
+        12 * ((2 * 64 + 96) * tokens - 3 * memory_alignment));
 }
 
 TEST_CASE("loss and gradients in bf16 are near those in fp32 of the same weights") {

@@ -20,6 +20,9 @@ class GemmTuner;
 /// Whether an operation replaces or adds to its result.
 enum class Write { overwrite, accumulate };
 
+/// quantize: whether the scale is to be found, or is there from an earlier call for the same elements.
+enum class Scale { unknown, known };
+
 /// gemm: which operand is transposed; matrices are row-major.
 enum class GemmForm {
   nt,  ///< D[m,n] = A[m,k] B[n,k]^T   forward: y = x W^T
@@ -234,8 +237,9 @@ class Kernels {
   void sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Write write = Write::overwrite);
   /// q [rows, cols] and q_transposed [cols, rows], either of which may be absent, := x [rows, cols] (bf16) / scale, rounded
   /// to nearest even. `scale`, fp32 [1], := the largest |x| / the fp8 dtype's largest number, so that none is too large (1
-  /// where x is 0). What is not finite in x makes NaN. Both dense, of one fp8 dtype; extents multiples of fp8_multiple.
-  void quantize(Stream s, Tensor q, Tensor q_transposed, Tensor scale, Tensor x);
+  /// where x is 0), unless it is there from an earlier call for this x. What is not finite in x makes NaN. Both dense, of one
+  /// fp8 dtype; extents multiples of fp8_multiple.
+  void quantize(Stream s, Tensor q, Tensor q_transposed, Tensor scale, Tensor x, Scale known = Scale::unknown);
   void convert(Stream s, Tensor destination, Tensor source);  ///< between floating dtypes, rounding to nearest even
   void copy(Stream s, Tensor destination, Tensor source);     ///< equal dtype and shape, any leading dimensions
   void fill(Stream s, Tensor destination, double value);
@@ -299,7 +303,7 @@ class Kernels {
                                               VocabRange vocab) = 0;
   virtual void do_add(Stream s, Tensor out, Tensor a, Tensor b) = 0;
   virtual void do_sum_parts(Stream s, Tensor out, std::span<const Tensor> parts, Write write) = 0;
-  virtual void do_quantize(Stream s, Tensor q, Tensor q_transposed, Tensor scale, Tensor x) = 0;
+  virtual void do_quantize(Stream s, Tensor q, Tensor q_transposed, Tensor scale, Tensor x, Scale known) = 0;
   virtual void do_convert(Stream s, Tensor destination, Tensor source) = 0;
   virtual void do_copy(Stream s, Tensor destination, Tensor source) = 0;
   virtual void do_fill(Stream s, Tensor destination, double value) = 0;

@@ -27,17 +27,17 @@ class Attention {
 
   /// y of x, both [rows of the stream, hidden], its bias left to the end of the residual branch; `rope`
   /// [positions, head_dim / 2, 2] holds cosines and sines, absent where positions are not rotary.
-  void forward(Context& ctx, Tensor y, const AttentionSaved& saved, Tensor x, const Batch& batch,
+  void forward(Context& ctx, Tensor y, const AttentionSaved& saved, const Factor& x, const Batch& batch,
                const AttentionParams<Tensor>& weights, Tensor rope) const;
   /// The steps of forward that backward may have to repeat.
-  void project(Context& ctx, const AttentionSaved& saved, Tensor x, const Batch& batch,
+  void project(Context& ctx, const AttentionSaved& saved, const Factor& x, const Batch& batch,
                const AttentionParams<Tensor>& weights, Tensor rope) const;
   void attend(Context& ctx, const AttentionSaved& saved, const Batch& batch) const;
   void finish(Context& ctx, Tensor y, const AttentionSaved& saved, const AttentionParams<Tensor>& weights) const;
   /// d_x of d_y, and all gradients of parameters.
   void backward(Context& ctx, Tensor d_x, const AttentionParams<Gradient>& gradients, Tensor d_y,
-                const AttentionSaved& saved, Tensor x, const Batch& batch, const AttentionParams<Tensor>& weights,
-                Tensor rope) const;
+                const AttentionSaved& saved, const Factor& x, const Batch& batch,
+                const AttentionParams<Tensor>& weights, Tensor rope) const;
 
  private:
   /// Heads of q, k and v in packed tensors.

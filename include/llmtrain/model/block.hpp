@@ -22,9 +22,12 @@ struct Keep {
   bool attention = true;  ///< its output and log-sum-exp
   bool up = true;
   bool activated = true;
+  /// What only products read (outputs of norms that are not cut by tokens, and of the activation) is kept as the copy that
+  /// backward multiplies: half the memory, and the copy is made once.
+  bool fp8 = false;
 
   Keep() = default;
-  explicit Keep(const ScheduleConfig& schedule);
+  Keep(const ScheduleConfig& schedule, LinearProducts products);
 };
 
 /// Activations of one block and one micro-batch slot; what is not kept is absent.
@@ -42,9 +45,14 @@ struct BlockSlots {
   /// Views for a micro-batch of `tokens` tokens, `rows` of them this rank's part of the stream.
   BlockSaved bind(const Arena& arena, std::int64_t tokens, std::int64_t rows) const;
 
+  /// Of a factor either the matrix or its transposed copy is kept.
+  struct FactorSlots {
+    Slot matrix, fp8_transposed, scale;
+  };
   /// Slots of what the model does not have, or does not keep, stay empty.
-  Slot residual_1, rstd_1, out_1, mean_1, qkv, attention, lse, qk, qk_rstd;
-  Slot residual_2, rstd_2, out_2, mean_2, up, activated;
+  Slot residual_1, rstd_1, mean_1, qkv, attention, lse, qk, qk_rstd;
+  Slot residual_2, rstd_2, mean_2, up;
+  FactorSlots out_1, out_2, activated;
 };
 
 class Block {
@@ -69,9 +77,13 @@ class Block {
                 std::int64_t layer) const;
 
  private:
+  enum class Pass { forward, backward };
   /// Put into scratch memory what is absent of the attention branch, and of the MLP branch.
-  void complete_attention(ScratchStack::Frame& frame, BlockSaved& saved, std::int64_t tokens) const;
-  void complete_mlp(ScratchStack::Frame& frame, BlockSaved& saved, std::int64_t tokens) const;
+  void complete_attention(ScratchStack::Frame& frame, BlockSaved& saved, std::int64_t tokens, Pass pass) const;
+  void complete_mlp(ScratchStack::Frame& frame, BlockSaved& saved, std::int64_t tokens, Pass pass) const;
+  /// The matrix of a factor: forward writes it first, backward has no use for it where there is a copy.
+  void complete_factor(ScratchStack::Frame& frame, Factor& factor, DType dtype, std::int64_t rows, std::int64_t cols,
+                       Pass pass) const;
   /// Computes again what `kept` lacks; `saved` is complete. The MLP branch of a block that kept its input alone starts
   /// from attention's output; `sum` [rows of the stream, hidden] is memory for it.
   void repeat_attention(Context& ctx, const BlockSaved& saved, const BlockSaved& kept, const Batch& batch,

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "llmtrain/model/shapes.hpp"
-#include "llmtrain/parallel/context.hpp"
+#include "llmtrain/parallel/linear.hpp"
 
 namespace llmtrain {
 
@@ -11,7 +11,7 @@ namespace llmtrain {
 struct NormSaved {
   Tensor residual;  // [tokens, hidden], the normed input
   Tensor rstd;      // [tokens]
-  Tensor out;       // [tokens, hidden]
+  Factor out;       // [tokens, hidden], as the products that follow take it
   Tensor mean;      // [tokens], of LayerNorm
 };
 
@@ -21,7 +21,7 @@ class Norm {
 
   bool keeps_mean() const { return layer_norm_; }
   /// `weight` is [hidden], for LayerNorm [2 hidden]: weight, then bias; gradients likewise.
-  /// saved.residual = x + delta, saved.out = its norm. Without a delta saved.residual must be x already.
+  /// saved.residual = x + delta, saved.out.matrix = its norm. Without a delta saved.residual must be x already.
   void forward(Context& ctx, const NormSaved& saved, Tensor x, Tensor delta, Tensor weight) const;
   /// gradient += the norm's gradient, in place: in, of the residual after the norm; out, of the residual before it.
   void backward(Context& ctx, Tensor gradient, Gradient d_weight, Tensor d_out, const NormSaved& saved,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Fp8Weights: copies of linear layers' weights for products in fp8, made at their first use after an update and kept
-/// until the next (precision.keep_fp8). Only weights that are whole on this rank all the time have them.
+/// Fp8Weights: linear layers' weights as products in fp8 take them. Of weights that are whole on this rank all the time the
+/// scale is found once, at the first use after an update, and with precision.keep_fp8 the copies are kept until the next.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,28 @@ namespace llmtrain {
 
 class Fp8Weights {
  public:
-  /// None are kept unless `keep`.
-  Fp8Weights(const StoreShape& shape, bool keep, MemoryPlan& plan);
+  /// `fp8`: products are in fp8; else nothing is requested. `keep`: the copies.
+  Fp8Weights(const StoreShape& shape, bool fp8, bool keep, MemoryPlan& plan);
   /// Views into `arena`; `params` must outlive this.
   void bind(const Arena& arena, const ParamStore& params);
 
-  /// A weight that was acquired, with both copies; null where none are kept.
-  const Factor* of(Context& ctx, Tensor weight);
+  /// A weight that was acquired, with copies; those that are not kept are in memory of `frame`.
+  Factor factor(Context& ctx, ScratchStack::Frame& frame, Tensor weight, SumsOf sums);
 
  private:
   struct Slots {
     int storage = 0;
     Slot fp8, fp8_transposed, scale;
   };
-  struct Copies {
-    Factor factor;
-    std::int64_t update = -1;  ///< of the weight that they were made from
+  struct Kept {
+    Factor factor;             ///< without copies where these are not kept
+    std::int64_t update = -1;  ///< of the weight that scale and copies are of
   };
 
   const StoreShape& shape_;
   std::vector<Slots> slots_;
   const ParamStore* params_ = nullptr;
-  std::map<const void*, Copies> copies_;  ///< by the weight's address
+  std::map<const void*, Kept> kept_;  ///< by the weight's address
 };
 
 }  // namespace llmtrain

@@ -34,14 +34,16 @@ struct FusedGelu {
 /// copy has the scale of the matrix it was made from: a rank's slice of a weight, and under sequence parallelism a rank's
 /// tokens where products take them one rank after the other.
 struct Factor {
-  Factor(Tensor itself) : matrix(itself) {}
+  Factor(Tensor itself = {}) : matrix(itself) {}
   /// With memory for copies; one of them may be absent.
   Factor(Tensor itself, Tensor copy, Tensor copy_transposed, Tensor scale)
       : matrix(itself), fp8(copy), fp8_transposed(copy_transposed) {
     fp8.scale = fp8_transposed.scale = scale.ptr<float>();
   }
+  /// Whether there is something that products can take.
+  explicit operator bool() const { return matrix || fp8_transposed; }
   /// Makes the copies.
-  void quantize(Context& ctx) const;
+  void quantize(Context& ctx, Scale known = Scale::unknown) const;
 
   Tensor matrix;            // [rows, cols]
   Tensor fp8{};             // [rows, cols]
@@ -52,8 +54,13 @@ struct Factor {
 /// dx, and of both for dW), or of either in turn.
 enum class SumsOf { rows, columns, both };
 
-/// `matrix` as products take it: with copies from `frame` in `dtype`, one of fp8's, where the context multiplies so.
-Factor factor_of(Context& ctx, ScratchStack::Frame& frame, Tensor matrix, DType dtype, SumsOf sums);
+/// Activations and weights have more bits of fraction, gradients more of exponent.
+inline constexpr DType fp8_of_values = DType::fp8_e4m3, fp8_of_gradients = DType::fp8_e5m2;
+
+/// `matrix` as products take it: with copies from `frame` in `dtype`, one of fp8's, where the context multiplies so. The scale
+/// is in `scale` or will be, where that is given.
+Factor factor_of(Context& ctx, ScratchStack::Frame& frame, Tensor matrix, DType dtype, SumsOf sums, Tensor scale = {},
+                 Scale known = Scale::unknown);
 
 /// The GEMMs of y = x W^T + b alone.
 class Linear {
@@ -72,19 +79,23 @@ class Linear {
 };
 
 /// Cut by rows of W: of this rank's part of the stream x, y [tokens, out_local] is this rank's columns (qkv, gate_up).
+/// Where x has memory for its transposed copy, forward makes that, and backward needs no other form of x; not under
+/// sequence parallelism, where backward gathers x.
 class ColumnLinear : public Linear {
  public:
-  void forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias = {}, const FusedGelu& after = {}) const;
-  void backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x, Tensor weight) const;
+  void forward(Context& ctx, Tensor y, const Factor& x, Tensor weight, Tensor bias = {},
+               const FusedGelu& after = {}) const;
+  void backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, const Factor& x,
+                Tensor weight) const;
 };
 
 /// Cut by columns of W: of this rank's columns x [tokens, in_local], y is this rank's part of the stream, summed over
-/// the group (o, down).
+/// the group (o, down). The transposed copy of x likewise.
 class RowLinear : public Linear {
  public:
   /// `bias` may be left to an operation that follows (bias_dropout).
-  void forward(Context& ctx, Tensor y, Tensor x, Tensor weight, Tensor bias = {}) const;
-  void backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, Tensor x, Tensor weight,
+  void forward(Context& ctx, Tensor y, const Factor& x, Tensor weight, Tensor bias = {}) const;
+  void backward(Context& ctx, Tensor d_x, const LinearParams<Gradient>& d, Tensor d_y, const Factor& x, Tensor weight,
                 const FusedGelu& before = {}) const;
 };
 

@@ -43,7 +43,7 @@ class TraceKernels final : public Kernels {
   void do_cross_entropy_with_gradient(Stream, Tensor, Tensor, Tensor, Tensor, VocabRange) override {}
   void do_add(Stream, Tensor, Tensor, Tensor) override {}
   void do_sum_parts(Stream, Tensor, std::span<const Tensor>, Write) override {}
-  void do_quantize(Stream, Tensor, Tensor, Tensor, Tensor) override {}
+  void do_quantize(Stream, Tensor, Tensor, Tensor, Tensor, Scale) override {}
   void do_convert(Stream, Tensor, Tensor) override {}
   void do_copy(Stream, Tensor, Tensor) override {}
   void do_fill(Stream, Tensor, double) override {}
