@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
@@ -19,14 +20,30 @@ namespace llmtrain {
 
 namespace {
 
+/// Sends what of a file is in memory to its disk, piece by piece, for one fsync of all shows nothing of how it gets on.
+/// Returns 0 or errno.
+int write_back(int fd, std::int64_t size) {
+  constexpr auto piece = static_cast<std::int64_t>(most_at_once);
+  constexpr unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  for (std::int64_t at = 0; at < size; at += piece) {
+    if (::sync_file_range(fd, at, piece, all) != 0) {
+      return errno == ENOSYS || errno == EINVAL || errno == ESPIPE ? 0 : errno;  // fsync is left
+    }
+    Beacon::beat();
+  }
+  return 0;
+}
+
 /// Flushes an open file or folder. Returns 0 or errno.
 int sync(const FileDescriptor& file) {
-  if (::fsync(file.get()) == 0) return 0;
-  const int error = errno;
-  // Some network file systems cannot flush a folder and say EINVAL; there is nothing more to do there. A file always can.
   struct stat status {};
-  const bool is_folder = ::fstat(file.get(), &status) == 0 && S_ISDIR(status.st_mode);
-  return error == EINVAL && is_folder ? 0 : error;
+  const bool known = ::fstat(file.get(), &status) == 0;
+  if (known && S_ISREG(status.st_mode)) {
+    if (const int error = write_back(file.get(), status.st_size); error != 0) return error;
+  }
+  if (::fsync(file.get()) == 0) return 0;
+  // Some network file systems cannot flush a folder and say EINVAL; there is nothing more to do there. A file always can.
+  return errno == EINVAL && known && S_ISDIR(status.st_mode) ? 0 : errno;
 }
 
 /// Flushes a file or a folder and forgets its pages. Returns 0 or errno.
@@ -103,7 +120,7 @@ int write_all(int fd, std::string_view text) {
 
 int write_all_at(int fd, std::int64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), offset);
+    const ssize_t written = ::pwrite(fd, bytes.data(), std::min(bytes.size(), most_at_once), offset);
     if (written > 0) {
       Beacon::beat();
       offset += written;
@@ -124,7 +141,7 @@ ReadResult read_full(int fd, std::span<std::byte> out) {
 ReadResult read_full_at(int fd, std::int64_t offset, std::span<std::byte> out) {
   return read_until(out.size(), [&](std::size_t done) {
     Beacon::beat();
-    return ::pread(fd, out.data() + done, out.size() - done, offset + static_cast<off_t>(done));
+    return ::pread(fd, out.data() + done, std::min(out.size() - done, most_at_once), offset + static_cast<off_t>(done));
   });
 }
 

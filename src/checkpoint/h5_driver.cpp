@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "llmtrain/base/beacon.hpp"
+#include "llmtrain/base/files.hpp"
 #include "llmtrain/base/inject.hpp"
 
 #if H5_VERSION_GE(1, 13, 0)
@@ -21,8 +22,7 @@ namespace llmtrain::h5 {
 
 namespace {
 
-constexpr std::size_t max_call = std::size_t{1} << 30;  // bytes; some systems take less than 2^31 at once
-constexpr std::size_t large = std::size_t{1} << 20;     // bytes; the library has buffers for smaller arrays
+constexpr std::size_t large = std::size_t{1} << 20;  // bytes; the library has buffers for smaller arrays
 constexpr haddr_t max_address = (haddr_t{1} << 62) - 1;
 
 /// What the access properties carry to open_file.
@@ -93,7 +93,7 @@ herr_t read_bytes(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t size,
   DriverFile& file = self(base);
   auto* to = static_cast<char*>(buffer);
   while (size > 0) {
-    const ssize_t got = ::pread(file.descriptor, to, std::min(size, max_call), static_cast<off_t>(address));
+    const ssize_t got = ::pread(file.descriptor, to, std::min(size, most_at_once), static_cast<off_t>(address));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) note(file);
     if (got <= 0) break;
@@ -116,7 +116,7 @@ herr_t write_bytes(H5FD_t* base, H5FD_mem_t type, hid_t, haddr_t address, size_t
     note(file);
   }
   while (size > 0 && file.record->failure.empty()) {
-    const ssize_t written = ::pwrite(file.descriptor, from, std::min(size, max_call), static_cast<off_t>(address));
+    const ssize_t written = ::pwrite(file.descriptor, from, std::min(size, most_at_once), static_cast<off_t>(address));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
       note(file);

@@ -48,12 +48,13 @@ TEST_CASE("ranges and waits nest, and another thread reads them") {
 
 TEST_CASE("data that is read or written is seen, and so is the end of a wait; a watcher's own small files are not") {
   const ScratchFolder scratch;
-  CHECK_FALSE(beats([&] { atomic_write(scratch / "file", "text"); }));
-  CHECK_FALSE(beats([&] { static_cast<void>(read_small_file(scratch / "file", 100)); }));
-  const FileDescriptor file(::open((scratch / "file").c_str(), O_RDWR | O_CLOEXEC));
+  const FileDescriptor file(::open((scratch / "file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  CHECK_FALSE(beats([&] { CHECK(write_all(file.get(), "text") == 0); }));
+  CHECK_FALSE(beats([&] { CHECK(read_small_file(scratch / "file", 100) == "text"); }));
   std::array<std::byte, 4> bytes{};
   CHECK(beats([&] { static_cast<void>(read_full_at(file.get(), 0, bytes)); }));
   CHECK(beats([&] { static_cast<void>(write_all_at(file.get(), 0, bytes)); }));
+  CHECK(beats([&] { sync_path(scratch / "file"); }));
   CHECK(beats([] { const Beacon::Wait wait("other ranks"); }));
 }
 

@@ -46,6 +46,10 @@ struct ReadResult {
 /// Reads from where the descriptor stands until `out` is full or the file ends.
 ReadResult read_full(int fd, std::span<std::byte> out);
 
+/// Bytes that one call of the system moves at most: from one to the next a process shows that it gets on (base/beacon.hpp),
+/// however slow its file system is.
+inline constexpr std::size_t most_at_once = std::size_t{64} << 20;
+
 /// The same from byte `offset`; the descriptor stays where it stands, so threads may share it.
 ReadResult read_full_at(int fd, std::int64_t offset, std::span<std::byte> out);
 
