@@ -24,8 +24,8 @@ double seconds_allowed() {
   double value = 0;
   const char* const end = text + std::strlen(text);
   const auto [stop, error] = std::from_chars(text, end, value);
-  require(error == std::errc() && stop == end && value >= 0, ExitCode::usage,
-          "{}={}: a number of seconds is needed; 0 = no limit", variable, text);
+  require(error == std::errc() && stop == end && value >= 0 && value <= 1e9, ExitCode::usage,
+          "{}={}: a number of seconds up to 1e9 is needed; 0 = no limit", variable, text);
   return value;
 }
 

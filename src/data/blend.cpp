@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "llmtrain/base/beacon.hpp"
 #include "llmtrain/base/digest.hpp"
 #include "llmtrain/base/error.hpp"
 
@@ -90,7 +91,10 @@ void BlendIndex::fill(std::byte* memory, std::span<const double> shares) const {
   auto* sets = reinterpret_cast<std::uint16_t*>(memory + 8 * rows() * sets_in_all_);
   std::vector<std::int64_t> drawn(shares.size());
   for (std::int64_t i = 0; i < size_; ++i) {
-    if (i % mark_every == 0) row = std::copy(drawn.begin(), drawn.end(), row);
+    if (i % mark_every == 0) {
+      row = std::copy(drawn.begin(), drawn.end(), row);
+      Beacon::beat();
+    }
     const auto turn = static_cast<double>(std::max<std::int64_t>(i, 1));
     std::size_t chosen = 0;
     double furthest = std::numeric_limits<double>::lowest();

@@ -7,6 +7,7 @@
 #include <bit>
 #include <vector>
 
+#include "llmtrain/base/beacon.hpp"
 #include "llmtrain/base/digest.hpp"
 #include "llmtrain/base/error.hpp"
 
@@ -57,12 +58,15 @@ IndexView parse_header(std::span<const std::byte> bytes, const std::string& name
   return view;
 }
 
+constexpr std::int64_t beat_every = 4096;  // entries: a page or a few, which a slow file system may have to bring
+
 void check_sequences(IndexView& view, std::span<const std::byte> bytes, std::int64_t bin_bytes,
                      const std::string& name) {
   const std::int64_t token_bytes = size_of(view.type);
   const std::int64_t offsets_at = index_header_bytes + 4 * view.sequences;
   std::int64_t expected = 0;  // <= bin_bytes + 2^33, so it cannot overflow
   for (std::int64_t i = 0; i < view.sequences; ++i) {
+    if (i % beat_every == 0) Beacon::beat();
     const auto length = value_at<std::int32_t>(bytes, index_header_bytes + 4 * i);
     require(length >= 0, ExitCode::bad_input, "{}: byte {}: the length of sequence {} is {}; {}", name,
             index_header_bytes + 4 * i, i, length, remedy);
@@ -89,6 +93,7 @@ void check_documents(const IndexView& view, std::span<const std::byte> bytes, co
   const std::int64_t documents_at = index_header_bytes + 12 * view.sequences;
   std::int64_t previous = 0;
   for (std::int64_t i = 0; i < view.document_bounds; ++i) {
+    if (i % beat_every == 0) Beacon::beat();
     const auto bound = value_at<std::int64_t>(bytes, documents_at + 8 * i);
     const bool sound = i == 0 ? bound == 0 : bound >= previous && bound <= view.sequences;
     require(sound, ExitCode::bad_input,

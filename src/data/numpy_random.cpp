@@ -5,6 +5,8 @@
 #include <bit>
 #include <limits>
 
+#include "llmtrain/base/beacon.hpp"
+
 namespace llmtrain {
 
 NumpyRandom::NumpyRandom(std::uint32_t seed) {
@@ -13,6 +15,7 @@ NumpyRandom::NumpyRandom(std::uint32_t seed) {
 }
 
 void NumpyRandom::refill() {
+  Beacon::beat();  // a shuffle of billions takes minutes
   constexpr std::size_t shift = 397;
   for (std::size_t i = 0; i < words; ++i) {
     const std::uint32_t y = (state_[i] & 0x80000000U) | (state_[(i + 1) % words] & 0x7fffffffU);

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "llmtrain/base/beacon.hpp"
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/data/numpy_random.hpp"
 
@@ -111,7 +112,10 @@ void SampleIndex::fill(std::byte* memory, std::int64_t seed) const {
   auto* mark = reinterpret_cast<std::int64_t*>(memory + marks_at_);
   std::int64_t token = 0;
   for (std::int64_t i = 0; i < entries_; ++i) {
-    if (i % mark_every == 0) *mark++ = token;
+    if (i % mark_every == 0) {
+      *mark++ = token;
+      Beacon::beat();
+    }
     token += data_->length(sequences[i]);
   }
 }

@@ -48,8 +48,9 @@ void empty(const RunFolder& folder, const Deck& deck) {
 /// What a start that hung may have left.
 void remove_standings(const RunFolder& folder) {
   const std::string name = fs::path(folder.standings("")).filename().string();
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder.dir)) {
-    if (entry.path().filename().string().starts_with(name)) fs::remove_all(entry.path());
+  std::error_code ignored;  // those of this start may be on their way
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder.dir, ignored)) {
+    if (entry.path().filename().string().starts_with(name)) fs::remove_all(entry.path(), ignored);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <future>
 #include <mutex>
 #include <random>
+#include <system_error>
 #include <thread>
 
 #include "llmtrain/base/beacon.hpp"
@@ -95,7 +96,10 @@ struct Watchdog::Impl {
     std::unique_lock lock(mutex);
     while (!wake.wait_for(lock, stop, std::chrono::duration<double>(pause), [&] { return stop.stop_requested(); })) {
       const double now = steady_seconds();
-      if (now - ticked > 5 * pause) moved += now - ticked;  // this process was stopped as a whole
+      if (now - ticked > 5 * pause) {  // this process was stopped as a whole
+        moved += now - ticked;
+        looked += now - ticked;
+      }
       ticked = now;
       Beacon::Reading reading = Beacon::read();
       if (reading.beats != beats) moved = now;
@@ -107,7 +111,18 @@ struct Watchdog::Impl {
       if (now - looked > looks_till_alone * pause) {
         end_process({ExitCode::hang, lone_report(rank, members[static_cast<std::size_t>(rank)], own, limit, run.dir)});
       }
-      if (idle) look = std::async(std::launch::async, [this, own] { look_around(own); });
+      if (idle) start_look(own);
+    }
+  }
+
+  /// Where the system gives no thread, it counts as one that failed.
+  void start_look(const Standing& own) {
+    try {
+      look = std::async(std::launch::async, [this, own] { look_around(own); });
+    } catch (const std::system_error&) {
+      std::promise<void> failed;
+      failed.set_exception(std::current_exception());
+      look = failed.get_future();
     }
   }
 

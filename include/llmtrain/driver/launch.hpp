@@ -29,7 +29,7 @@ struct Resumed {
 
 struct Launch {
   Deck deck;                           ///< resolved
-  std::unique_ptr<Watchdog> watchdog;  ///< of a start that goes on from a checkpoint; null: nobody watches
+  std::unique_ptr<Watchdog> watchdog;  ///< of a run that trains; null: nobody watches
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<Resumed> resumed;
   TrainingData data;

@@ -270,6 +270,7 @@ void CudaDevice::do_upload(Stream stream, Tensor destination, const void* source
     const auto count = static_cast<std::size_t>(std::min(staging_bytes, destination.bytes() - begin));
     Staging& slot = staging_[next_staging_++ % staging_.size()];
     await(slot.copied);  // its last use
+    Beacon::beat();
     std::memcpy(slot.data, static_cast<const char*>(source) + begin, count);
     check_cuda(cudaMemcpyAsync(static_cast<char*>(destination.data) + begin, slot.data, count, cudaMemcpyHostToDevice,
                                streams_[stream]),
