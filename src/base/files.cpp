@@ -20,6 +20,10 @@ namespace llmtrain {
 
 namespace {
 
+/// Bytes that one call of the system moves at most: from one to the next a process shows that it gets on, however slow its
+/// file system is.
+constexpr std::size_t most_at_once = std::size_t{64} << 20;
+
 /// Sends what of a file is in memory to its disk, piece by piece, for one fsync of all shows nothing of how it gets on.
 /// Returns 0 or errno.
 int write_back(int fd, std::int64_t size) {
@@ -188,6 +192,14 @@ std::string read_small_file(const std::string& path, std::int64_t limit) {
   require(got.error == 0, ExitCode::io_error, "cannot read {}: {}", path, errno_text(got.error));
   text.resize(static_cast<std::size_t>(got.bytes));
   return text;
+}
+
+std::string try_read_small_file(const std::string& path, std::int64_t limit) {
+  try {
+    return read_small_file(path, limit);
+  } catch (const Error&) {
+    return "";
+  }
 }
 
 void durable_write(const std::string& path, std::string_view text) {

@@ -94,4 +94,13 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+std::map<std::string, std::string> fields_of(const std::string& text) {
+  std::map<std::string, std::string> fields;
+  for (const std::string& line : lines_of(text)) {
+    const auto space = line.find(' ');
+    if (space != std::string::npos) fields[line.substr(0, space)] = line.substr(space + 1);
+  }
+  return fields;
+}
+
 }  // namespace llmtrain

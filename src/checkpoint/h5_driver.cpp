@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <span>
 
-#include "llmtrain/base/beacon.hpp"
 #include "llmtrain/base/files.hpp"
 #include "llmtrain/base/inject.hpp"
 
@@ -42,8 +42,8 @@ struct DriverFile {
 DriverFile& self(H5FD_t* file) { return *reinterpret_cast<DriverFile*>(file); }
 const DriverFile& self(const H5FD_t* file) { return *reinterpret_cast<const DriverFile*>(file); }
 
-void note(DriverFile& file) {
-  if (file.record->failure.empty()) file.record->failure = std::strerror(errno);
+void note(DriverFile& file, int error) {
+  if (file.record->failure.empty()) file.record->failure = std::strerror(error);
 }
 
 H5FD_t* open_file(const char* name, unsigned flags, hid_t properties, haddr_t) {
@@ -67,7 +67,7 @@ H5FD_t* open_file(const char* name, unsigned flags, hid_t properties, haddr_t) {
 
 herr_t close_file(H5FD_t* base) {
   const std::unique_ptr<DriverFile> file(&self(base));
-  if (::close(file->descriptor) != 0) note(*file);
+  if (::close(file->descriptor) != 0) note(*file, errno);
   return 0;
 }
 
@@ -91,43 +91,25 @@ haddr_t get_eof(const H5FD_t* file, H5FD_mem_t) { return self(file).end_of_file;
 /// Bytes beyond the end of the file, and after a failure, are zeros.
 herr_t read_bytes(H5FD_t* base, H5FD_mem_t, hid_t, haddr_t address, size_t size, void* buffer) {
   DriverFile& file = self(base);
-  auto* to = static_cast<char*>(buffer);
-  while (size > 0) {
-    const ssize_t got = ::pread(file.descriptor, to, std::min(size, most_at_once), static_cast<off_t>(address));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) note(file);
-    if (got <= 0) break;
-    Beacon::beat();
-    to += got;
-    address += static_cast<haddr_t>(got);
-    size -= static_cast<std::size_t>(got);
-  }
-  std::memset(to, 0, size);
+  const std::span bytes(static_cast<std::byte*>(buffer), size);
+  const ReadResult got = read_full_at(file.descriptor, static_cast<std::int64_t>(address), bytes);
+  if (got.error != 0) note(file, got.error);
+  std::ranges::fill(bytes.subspan(static_cast<std::size_t>(got.bytes)), std::byte{});
   return 0;
 }
 
 herr_t write_bytes(H5FD_t* base, H5FD_mem_t type, hid_t, haddr_t address, size_t size, const void* buffer) {
   DriverFile& file = self(base);
-  const auto* from = static_cast<const char*>(buffer);
-  const haddr_t end = address + size;
   file.record->image.write(address, buffer, size, type == H5FD_MEM_DRAW && size >= large);
   if (fault_at("save.write")) {
-    errno = ENOSPC;
-    note(file);
+    note(file, ENOSPC);
   }
-  while (size > 0 && file.record->failure.empty()) {
-    const ssize_t written = ::pwrite(file.descriptor, from, std::min(size, most_at_once), static_cast<off_t>(address));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      note(file);
-      break;
-    }
-    Beacon::beat();
-    from += written;
-    address += static_cast<haddr_t>(written);
-    size -= static_cast<std::size_t>(written);
+  if (file.record->failure.empty()) {
+    const std::span bytes(static_cast<const std::byte*>(buffer), size);
+    const int error = write_all_at(file.descriptor, static_cast<std::int64_t>(address), bytes);
+    if (error != 0) note(file, error);
   }
-  file.end_of_file = std::max(file.end_of_file, end);
+  file.end_of_file = std::max(file.end_of_file, address + size);
   return 0;
 }
 
@@ -136,7 +118,7 @@ herr_t truncate_file(H5FD_t* base, hid_t, hbool_t) {
   DriverFile& file = self(base);
   if (file.end_of_addresses == file.end_of_file) return 0;
   if (file.record->failure.empty() && ::ftruncate(file.descriptor, static_cast<off_t>(file.end_of_addresses)) != 0) {
-    note(file);
+    note(file, errno);
   }
   file.end_of_file = file.end_of_addresses;
   file.record->image.resize(file.end_of_file);

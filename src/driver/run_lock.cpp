@@ -12,14 +12,15 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <random>
-#include <sstream>
 #include <thread>
 
 #include "llmtrain/base/error.hpp"
 #include "llmtrain/base/files.hpp"
 #include "llmtrain/base/host.hpp"
+#include "llmtrain/base/text.hpp"
 
 namespace llmtrain {
 
@@ -55,14 +56,8 @@ std::string text_of(const LockHolder& holder, std::int64_t beats) {
 /// What is missing stays empty.
 LockHolder parse(const std::string& text) {
   LockHolder holder;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    const auto space = line.find(' ');
-    if (space == std::string::npos) continue;
-    for (const auto& [name, member] : fields) {
-      if (line.compare(0, space, name) == 0) holder.*member = line.substr(space + 1);
-    }
-  }
+  std::map<std::string, std::string> found = fields_of(text);
+  for (const auto& [name, member] : fields) holder.*member = found[name];
   return holder;
 }
 
@@ -119,13 +114,7 @@ struct RunLock::Impl {
   std::jthread heart;  // the last member: it uses the others
 
   /// The lock as it stands; "" if there is none, or nothing in it that can be read.
-  std::string read() const {
-    try {
-      return read_small_file(path, max_lock);
-    } catch (const Error&) {
-      return "";
-    }
-  }
+  std::string read() const { return try_read_small_file(path, max_lock); }
 
   bool create() const {
     const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <filesystem>
 #include <numeric>
@@ -15,6 +14,7 @@
 #include "llmtrain/base/files.hpp"
 #include "llmtrain/base/host.hpp"
 #include "llmtrain/base/json.hpp"
+#include "llmtrain/base/text.hpp"
 
 namespace llmtrain {
 
@@ -33,12 +33,7 @@ std::string to_text(const Standing& standing, std::int64_t look) {
 /// None of a file that is being written.
 std::optional<Standing> parse(const std::string& text) {
   if (!text.ends_with('\n')) return std::nullopt;
-  std::map<std::string, std::string> fields;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    const auto space = std::min(line.find(' '), line.size());
-    fields[line.substr(0, space)] = line.substr(std::min(space + 1, line.size()));
-  }
+  std::map<std::string, std::string> fields = fields_of(text);
   Standing standing;
   std::istringstream(fields["still"]) >> standing.still;
   std::istringstream(fields["step"]) >> standing.step;
@@ -54,15 +49,6 @@ void write_in_place(const std::string& path, const std::string& text) {
   int error = write_all(file.get(), text);
   if (error == 0) error = file.close();
   require(error == 0, ExitCode::io_error, "cannot write {}: {}", path, errno_text(error));
-}
-
-/// "" where it cannot be read.
-std::string text_of(const std::string& path) {
-  try {
-    return read_small_file(path, longest_file);
-  } catch (const Error&) {
-    return "";
-  }
 }
 
 }  // namespace
@@ -88,7 +74,7 @@ std::vector<StandingsFolder::Entry> StandingsFolder::entries() const {
 
 bool StandingsFolder::answers(const Entry& entry) {
   Heard& heard = heard_[entry.path];
-  const std::string text = text_of(entry.path);
+  const std::string text = try_read_small_file(entry.path, longest_file);
   if (text.empty() || text == heard.text) {
     ++heard.looks_without_news;
   } else {

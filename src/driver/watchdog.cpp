@@ -7,14 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <filesystem>
 #include <future>
 #include <mutex>
 #include <random>
+#include <sstream>
 #include <system_error>
 #include <thread>
 
@@ -44,18 +43,11 @@ std::string shared_token(const MpiComm& world) {
 
 /// All ranks', by rank. Collective.
 std::vector<Member> gather_members(const MpiComm& world) {
-  struct Card {
-    std::array<char, 64> host{};
-    std::int64_t process = 0;
-  };
-  Card own;
-  const std::string host = host_name();
-  std::memcpy(own.host.data(), host.data(), std::min(host.size(), own.host.size() - 1));
-  own.process = ::getpid();
-  std::vector<Card> cards(static_cast<std::size_t>(world.size()));
-  world.all_gather(std::as_writable_bytes(std::span(cards)), std::as_bytes(std::span(&own, 1)));
   std::vector<Member> members;
-  for (const Card& card : cards) members.push_back({card.host.data(), card.process});
+  for (const std::string& text : world.all_gather(fmt::format("{} {}", ::getpid(), host_name()))) {
+    Member& member = members.emplace_back();
+    std::istringstream(text) >> member.process >> member.host;
+  }
   return members;
 }
 
@@ -119,17 +111,15 @@ struct Watchdog::Impl {
   void start_look(const Standing& own) {
     try {
       look = std::async(std::launch::async, [this, own] { look_around(own); });
-    } catch (const std::system_error&) {
-      std::promise<void> failed;
-      failed.set_exception(std::current_exception());
-      look = failed.get_future();
+    } catch (const std::system_error&) {  // `look` stays without one
     }
   }
 
   /// Of the look before.
   bool has_succeeded() {
+    if (!look.valid()) return false;
     try {
-      if (look.valid()) look.get();
+      look.get();
       return true;
     } catch (const std::exception&) {
       return false;

@@ -103,3 +103,10 @@ TEST_CASE("a C locale with a decimal comma changes nothing") {
   check_points();
   std::setlocale(LC_ALL, "C");
 }
+
+TEST_CASE("fields of a text are what stands behind the first space of its lines") {
+  const auto fields = fields_of("name a b\nempty \nnone\nname last");
+  CHECK(fields.size() == 2);
+  CHECK(fields.at("name") == "last");
+  CHECK(fields.at("empty").empty());
+}

@@ -46,10 +46,6 @@ struct ReadResult {
 /// Reads from where the descriptor stands until `out` is full or the file ends.
 ReadResult read_full(int fd, std::span<std::byte> out);
 
-/// Bytes that one call of the system moves at most: from one to the next a process shows that it gets on (base/beacon.hpp),
-/// however slow its file system is.
-inline constexpr std::size_t most_at_once = std::size_t{64} << 20;
-
 /// The same from byte `offset`; the descriptor stays where it stands, so threads may share it.
 ReadResult read_full_at(int fd, std::int64_t offset, std::span<std::byte> out);
 
@@ -77,6 +73,8 @@ std::string read_file(const std::string& path);
 /// The text of a regular file of at most `limit` bytes that is no symbolic link: for files that somebody else may have
 /// put there. Errors: missing_input when it cannot be opened or is none, io_error when it is larger or reading fails.
 std::string read_small_file(const std::string& path, std::int64_t limit);
+/// The same; "" where it cannot be read.
+std::string try_read_small_file(const std::string& path, std::int64_t limit);
 
 /// Creates or overwrites `path`, which may be no symbolic link, and flushes it to the disk; its folder is not flushed.
 /// On failure a part may be there. Errors: cannot_create, io_error.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,5 +29,9 @@ std::string duration(double seconds);
 
 /// The lines of a text, without their ends; the last one may lack its end.
 std::vector<std::string> lines_of(const std::string& text);
+
+/// Values by name, of a text with "name value" in each line; the value is all behind the first space. A line without one is
+/// left out.
+std::map<std::string, std::string> fields_of(const std::string& text);
 
 }  // namespace llmtrain
